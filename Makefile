@@ -1,0 +1,36 @@
+# The two commands of a newcomer are `make demo` and `make test`; both set up .venv first, once.
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test test-slow lint format clean
+
+demo: $(READY)
+	$(BIN)/corral bounds --out runs/bounds
+
+test: $(READY) lint
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow"
+
+test-slow: $(READY)
+	$(BIN)/pytest -n auto --dist worksteal -m slow
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Set-up is redone only when what it installs has changed.
+$(READY): pyproject.toml constraints.txt
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Corral needs Python 3.11 or newer; found $$("$(PYTHON)" --version) at $(PYTHON). Try: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	"$(PYTHON)" -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	@touch $@
+
+clean:
+	rm -rf .venv runs build .pytest_cache .mypy_cache .ruff_cache src/*.egg-info

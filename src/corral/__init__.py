@@ -1,0 +1,26 @@
+"""Corral: constrained policy optimization, policies that learn inside their limits.
+
+Importing `corral` is cheap: the names below load their modules, and JAX, on first use.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+# name -> module that defines it
+_EXPORTS: dict[str, str] = {
+    "CorralError": "corral.errors",
+}
+
+__all__ = ["CorralError", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        return getattr(import_module(_EXPORTS[name]), name)
+    raise AttributeError(f"module 'corral' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

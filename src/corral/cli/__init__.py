@@ -1,0 +1,73 @@
+"""The command line: a table of commands, each a thin module that parses, calls the library and prints.
+
+Nothing heavy is imported until a command is chosen, so `corral --help` answers at once.
+"""
+
+import difflib
+import sys
+from importlib import import_module
+from typing import TypeVar
+
+from corral import __version__
+
+T = TypeVar("T")
+
+# command -> one line for `corral --help`; the code is corral/cli/<command>.py, its `main(argv) -> exit status`
+COMMANDS: dict[str, str] = {
+    "bounds": "check every theoretical result of the paper on random finite CMDPs",
+    "tabular": "exact CPO on a gridworld with hazards, against the linear-programming optimum",
+}
+
+
+def usage() -> str:
+    """What `corral --help` prints."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: corral COMMAND [options]",
+            "",
+            "Constrained policy optimization: policies that learn inside their limits.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "`corral COMMAND --help` explains a command's options; `corral --version` prints the version.",
+        ]
+    )
+
+
+def parse(config: type[T], argv: list[str], command: str) -> T:
+    """An instance of the dataclass `config` from the arguments; its field docstrings are the help texts."""
+    import tyro
+
+    return tyro.cli(config, args=argv, prog=f"corral {command}")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run `corral` with `argv`; returns the exit status: 0 fine, 1 the check failed, 2 bad input."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    if args[0] in ("-V", "--version"):
+        print(f"corral {__version__}")
+        return 0
+    name = args[0]
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean `corral {near[0]}`?" if near else "`corral --help` lists the commands"
+        print(f"corral: no command {name!r}; {hint}", file=sys.stderr)
+        return 2
+    from corral.errors import CorralError
+
+    try:
+        status: int = import_module(f"corral.cli.{name}").main(args[1:])
+    except CorralError as error:
+        print(f"corral {name}: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        # A full disk, a missing folder, no permission: the system's own words name the file.
+        print(f"corral {name}: {error}", file=sys.stderr)
+        return 2
+    return status

@@ -1,0 +1,49 @@
+"""The one kind of error a user is meant to read: what was wrong, where, and what to do, in one line."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+class CorralError(ValueError):
+    """Bad input. The command line prints its message without a traceback and exits with status 2."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise `CorralError(message)` unless `condition` holds."""
+    if not condition:
+        raise CorralError(message)
+
+
+def require_shape(name: str, value: Any, shape: Sequence[int | None], meaning: str = "") -> None:
+    """Require `value.shape` to be `shape` (None matches any size); works on traced arrays as well.
+
+    `meaning` explains the shape to the reader, such as "(states, actions)".
+    """
+    found = tuple(np.shape(value))
+    fits = len(found) == len(shape) and all(
+        want is None or want == have for want, have in zip(shape, found, strict=True)
+    )
+    wanted = "(" + ", ".join("any" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
+    require(fits, f"{name} must have shape {wanted}{f' = {meaning}' if meaning else ''}, got {found}")
+
+
+def require_finite(name: str, value: Any) -> None:
+    """Require every entry of a concrete `value` to be a finite number, naming the first that is not."""
+    array = np.asarray(value)
+    require(np.issubdtype(array.dtype, np.number), f"{name} must hold numbers, got dtype {array.dtype}")
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        where = tuple(int(i) for i in bad[0])
+        at = f" at index {where}" if where else ""
+        raise CorralError(f"{name} must be finite, got {array[where]}{at} ({len(bad)} such entries)")
+
+
+def require_in(name: str, value: float, low: float, high: float, *, closed: str = "[]") -> None:
+    """Require a scalar inside an interval; `closed` is one of "[]", "[)", "(]", "()"."""
+    above = value >= low if closed[0] == "[" else value > low
+    below = value <= high if closed[1] == "]" else value < high
+    interval = f"{closed[0]}{low:g}, {high:g}{closed[1]}"
+    require(not math.isnan(value) and above and below, f"{name} must lie in {interval}, got {value}")
