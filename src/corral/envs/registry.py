@@ -1,0 +1,86 @@
+"""From a name to an environment: three robots times two tasks, with the paper's parameters as defaults."""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from typing import Any
+
+from corral.envs.base import Env, EnvSpec, HostEnv
+from corral.envs.robots import ROBOTS
+from corral.envs.scenario import Scenario
+from corral.envs.tasks import Circle, Gather, Task
+from corral.errors import CorralError, require_in
+
+# The paper's table of environment parameters; Humanoid-Gather is ours, with the Ant's figures.
+_TASKS: dict[str, Task] = {
+    "point-circle": Circle(d=15.0, x_lim=2.5, limit=5.0, min_steps=50, max_steps=65),
+    "ant-circle": Circle(d=10.0, x_lim=3.0, limit=10.0, max_steps=500),
+    "humanoid-circle": Circle(d=10.0, x_lim=2.5, limit=10.0, max_steps=1000),
+    "point-gather": Gather(apples=2, bombs=8, limit=0.1, max_steps=15),
+    "ant-gather": Gather(apples=8, bombs=8, limit=0.2, max_steps=500),
+    "humanoid-gather": Gather(apples=8, bombs=8, limit=0.2, max_steps=500),
+}
+
+
+def names() -> tuple[str, ...]:
+    """Every environment of the registry."""
+    return tuple(_TASKS)
+
+
+def parameters(name: str) -> Task:
+    """The task's parameters with their defaults for this environment."""
+    _require_known(name, names(), "environment")
+    return _TASKS[name]
+
+
+def scenario(name: str, **changed: Any) -> Scenario:
+    """The definition of an environment, with some task parameters changed."""
+    task = parameters(name)
+    for key in changed:
+        _require_known(key, [field.name for field in fields(task)], f"parameter of {name}")
+    return Scenario(ROBOTS[name.split("-")[0]], replace(task, **changed), name)
+
+
+def spec(name: str, **changed: Any) -> EnvSpec:
+    """Sizes, horizon and constraints, without building anything."""
+    return scenario(name, **changed).spec
+
+
+def make(name: str, *, impl: str | None = None, **changed: Any) -> Env:
+    """A functional environment: kinematic for the Point, MJX for the others.
+
+    `impl` is MJX's ("warp" or "jax"); None takes Warp where it can run. Other keywords are task parameters.
+    """
+    definition = scenario(name, **changed)
+    if definition.robot.name == "point":
+        from corral.envs.point import PointEnv
+
+        return PointEnv(definition)
+    from corral.envs.mjx import MjxEnv
+
+    return MjxEnv(definition, impl=impl)
+
+
+def make_host(name: str, num_envs: int, threads: int | None = None, **changed: Any) -> HostEnv:
+    """`num_envs` robots on the host: MuJoCo's C engine on `threads` threads (None: one per core); the Point
+    in JAX.
+    """
+    require_in("num_envs", num_envs, 1, 2**31 - 1)
+    definition = scenario(name, **changed)
+    if definition.robot.name == "point":
+        from corral.envs.point import PointEnv
+        from corral.envs.vector import VectorEnv
+
+        return VectorEnv(PointEnv(definition), num_envs)
+    from corral.envs.threads import ThreadedEnv
+
+    return ThreadedEnv(definition, num_envs, threads)
+
+
+def _require_known(name: str, known: Iterable[str], what: str) -> None:
+    known = list(known)
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+    raise CorralError(f"no {what} is called {name!r}; {hint}")

@@ -1,0 +1,163 @@
+"""The three robots as pure functions of their physical state: senses, falling, the cost of acting.
+
+Everything here speaks of one robot and works on JAX arrays; `jax.vmap` makes many. The engines (kinematic,
+MuJoCo's C, MJX) produce a `RobotState` after every step, and nothing downstream knows which engine it was.
+"""
+
+import abc
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+
+class RobotState(NamedTuple):
+    """The physical state after a step, derived quantities included (all of the same, new state)."""
+
+    qpos: Array
+    """(nq,) generalised positions."""
+    qvel: Array
+    """(nv,) generalised velocities."""
+    com: Array
+    """(3,) centre of mass of the whole robot."""
+    com_vel: Array
+    """(3,) its velocity; for the Point, its displacement in this step."""
+    wrench: Array
+    """(6 * bodies,) contact wrench per body, torque first, world included; empty for robots that do not feel
+    it.
+    """
+
+
+@dataclass(frozen=True)
+class Robot(abc.ABC):
+    """What a robot is, apart from its simulation."""
+
+    name: ClassVar[str]
+    start: ClassVar[tuple[float, ...]]
+    """qpos at the start of an episode, before noise."""
+    nv: ClassVar[int]
+    control: ClassVar[tuple[float, ...]]
+    """Half-range of every control: actions in [-1, 1] map onto [-control, control]."""
+    wrench_size: ClassVar[int] = 0
+
+    @abc.abstractmethod
+    def yaw(self, state: RobotState) -> Float[Array, ""]:
+        """The heading: the angle of the robot's x axis in the plane."""
+
+    @abc.abstractmethod
+    def fallen(self, state: RobotState) -> Bool[Array, ""]:
+        """Whether the robot can no longer stand (of a finite state)."""
+
+    def effort(self, state: RobotState, action: Float[Array, " a"]) -> Float[Array, ""]:
+        """What being alive, acting and bumping add to the reward of Circle; `action` in [-1, 1]."""
+        return jnp.zeros(())
+
+    def observation(self, state: RobotState) -> Float[Array, " o"]:
+        """The robot's own senses: qpos, qvel, clip(contact wrench, -1, 1), com."""
+        return jnp.concatenate([state.qpos, state.qvel, jnp.clip(state.wrench, -1, 1), state.com])
+
+    @property
+    def observation_size(self) -> int:
+        """How many numbers `observation` has: 9, 32, 102."""
+        return len(self.start) + self.nv + self.wrench_size + 3
+
+    def draw_start(self, key: Key[Array, ""]) -> tuple[Float[Array, " q"], Float[Array, " v"]]:
+        """Start position plus N(0, 0.01²) on every qpos, N(0, 0.1²) on every qvel."""
+        noise = jax.random.normal(key, (len(self.start) + self.nv,))
+        qpos = jnp.asarray(self.start) + 0.01 * noise[: len(self.start)]
+        return self._normalise(qpos), 0.1 * noise[len(self.start) :]
+
+    def _normalise(self, qpos: Float[Array, " q"]) -> Float[Array, " q"]:
+        """Bring the quaternion of a free body, qpos[3:7], back to length 1."""
+        return qpos.at[3:7].divide(jnp.linalg.norm(qpos[3:7]))
+
+
+@dataclass(frozen=True)
+class Point(Robot):
+    """A ball with an arrow that goes where it points: qpos = (x, y, heading)."""
+
+    name: ClassVar[str] = "point"
+    start: ClassVar[tuple[float, ...]] = (0.0, 0.0, 0.0)
+    nv: ClassVar[int] = 3
+    control: ClassVar[tuple[float, ...]] = (1.0, 0.25)
+    radius: ClassVar[float] = 0.5
+    # A sphere of radius 0.5 and a box of half-sizes (.5, .1, .1) centred 0.6 ahead, of one density: the
+    # centre of mass sits box / (box + sphere) * 0.6 = 0.0426 ahead of (x, y).
+    com_ahead: ClassVar[float] = 0.6 * 0.04 / (0.04 + 4 / 3 * math.pi * 0.5**3)
+
+    def yaw(self, state: RobotState) -> Float[Array, ""]:
+        """The third coordinate."""
+        return state.qpos[2]
+
+    def fallen(self, state: RobotState) -> Bool[Array, ""]:
+        """Never."""
+        return jnp.zeros((), bool)
+
+    def com(self, qpos: Float[Array, "3"]) -> Float[Array, "3"]:
+        """(x, y) + 0.0426 (cos, sin) of the heading, at the height of the ball's centre."""
+        x, y, heading = qpos
+        ahead = self.com_ahead
+        return jnp.stack(
+            [x + ahead * jnp.cos(heading), y + ahead * jnp.sin(heading), jnp.float32(self.radius)]
+        )
+
+    def _normalise(self, qpos: Float[Array, "3"]) -> Float[Array, "3"]:
+        return qpos
+
+
+def quaternion_yaw(quat: Float[Array, "4"]) -> Float[Array, ""]:
+    """Angle in the plane of the x axis rotated by a unit quaternion (w, x, y, z)."""
+    w, x, y, z = quat
+    return jnp.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
+
+
+@dataclass(frozen=True)
+class Ant(Robot):
+    """Four legs of two joints; feels nothing but itself."""
+
+    name: ClassVar[str] = "ant"
+    start: ClassVar[tuple[float, ...]] = (0, 0, 0.55, 1, 0, 0, 0, 0, 1, 0, -1, 0, -1, 0, 1)
+    nv: ClassVar[int] = 14
+    control: ClassVar[tuple[float, ...]] = (150.0,) * 8
+
+    def yaw(self, state: RobotState) -> Float[Array, ""]:
+        """The torso's heading."""
+        return quaternion_yaw(state.qpos[3:7])
+
+    def fallen(self, state: RobotState) -> Bool[Array, ""]:
+        """Unless 0.2 <= z <= 1."""
+        height = state.qpos[2]
+        return ~((height >= 0.2) & (height <= 1.0))
+
+
+@dataclass(frozen=True)
+class Humanoid(Robot):
+    """Two legs of three joints, two arms of two; feels the contact wrench on each of 11 bodies (world
+    included).
+    """
+
+    name: ClassVar[str] = "humanoid"
+    start: ClassVar[tuple[float, ...]] = (0, 0, 1.4, 1, 0, 0, 0, *(0.0,) * 10)
+    nv: ClassVar[int] = 16
+    control: ClassVar[tuple[float, ...]] = (100.0,) * 6 + (20.0,) * 4
+    wrench_size: ClassVar[int] = 66
+
+    def yaw(self, state: RobotState) -> Float[Array, ""]:
+        """The torso's heading."""
+        return quaternion_yaw(state.qpos[3:7])
+
+    def fallen(self, state: RobotState) -> Bool[Array, ""]:
+        """Unless 0.8 <= z <= 2."""
+        height = state.qpos[2]
+        return ~((height >= 0.8) & (height <= 2.0))
+
+    def effort(self, state: RobotState, action: Float[Array, " a"]) -> Float[Array, ""]:
+        """0.2 alive - ½·10⁻³·Σa² - ½·10⁻⁵·Σclip(wrench, -1, 1)²."""
+        bump = jnp.sum(jnp.clip(state.wrench, -1, 1) ** 2)
+        return 0.2 - 0.5e-3 * jnp.sum(action**2) - 0.5e-5 * bump
+
+
+ROBOTS: dict[str, Robot] = {robot.name: robot for robot in (Point(), Ant(), Humanoid())}

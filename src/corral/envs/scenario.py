@@ -1,0 +1,85 @@
+"""A scenario is a robot, a task and a clock: the one definition that every engine runs.
+
+engine:  (state, control) -> RobotState of the new state        scenario:  everything else
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from corral.envs.base import Box, EnvSpec, Timestep
+from corral.envs.robots import Robot, RobotState
+from corral.envs.tasks import Task
+
+
+class Episode(NamedTuple):
+    """What an episode remembers beside the robot's physical state."""
+
+    time: Array
+    """() int: steps taken."""
+    length: Array
+    """() int: steps until the clock runs out."""
+    layout: Any
+    """Of the task: the objects left, for Gather."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One robot at one task."""
+
+    robot: Robot
+    task: Task
+    name: str
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Sizes, horizon and constraints."""
+        size = self.robot.observation_size + self.task.readings_size
+        return EnvSpec(
+            self.name, size, Box(len(self.robot.control)), self.task.max_steps, self.task.constraints()
+        )
+
+    def start(self, key: Key[Array, ""]) -> tuple[Float[Array, " q"], Float[Array, " v"], Episode]:
+        """Draw where the robot starts, what lies about and how long the episode may last."""
+        for_robot, for_layout, for_length = jax.random.split(key, 3)
+        qpos, qvel = self.robot.draw_start(for_robot)
+        last, first = self.task.max_steps, self.task.min_steps
+        length = jnp.int32(last) if first is None else jax.random.randint(for_length, (), first, last + 1)
+        return qpos, qvel, Episode(jnp.int32(0), length, self.task.draw_layout(for_layout))
+
+    def control(self, action: Float[Array, " a"]) -> Float[Array, " a"]:
+        """[-1, 1] mapped onto the control range and clipped to it (the ranges are symmetric)."""
+        half_range = jnp.asarray(self.robot.control)
+        return action if self.task.raw_actions else jnp.clip(action, -1, 1) * half_range
+
+    def observe(self, episode: Episode, state: RobotState) -> Float[Array, " o"]:
+        """The robot's own senses, then the task's readings."""
+        parts = [self.robot.observation(state), self.task.readings(self.robot, episode.layout, state)]
+        return jnp.concatenate(parts)
+
+    def advance(
+        self, episode: Episode, state: RobotState, action: Float[Array, " a"]
+    ) -> tuple[Episode, Timestep]:
+        """Judge the step that led to `state` by `action`.
+
+        A state that is not finite ends the episode as a fall would; zeros stand in for it, so it spreads
+        nowhere.
+        """
+        broken = ~jnp.all(jnp.stack([jnp.all(jnp.isfinite(part)) for part in state]))
+        state = RobotState(*(jnp.where(broken, 0.0, part) for part in state))
+        fallen = broken | self.robot.fallen(state)
+        effort = self.control(action) / jnp.asarray(self.robot.control)
+        score = self.task.score(self.robot, episode.layout, state, effort, fallen)
+        episode = Episode(episode.time + 1, episode.length, score.layout)
+        terminated = fallen | score.done
+        return episode, Timestep(
+            obs=self.observe(episode, state),
+            reward=jnp.where(broken, self.task.fall_reward, score.reward),
+            costs=jnp.where(broken, 0.0, score.costs),
+            terminated=terminated,
+            truncated=~terminated & (episode.time >= episode.length),
+            broken=broken,
+        )

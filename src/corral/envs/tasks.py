@@ -1,0 +1,281 @@
+"""The two tasks, Circle and Gather, as pure functions of a `RobotState`: layout, reward, costs, readings.
+
+A task knows nothing of engines and of time; `scenario.py` joins it to a robot and a clock.
+"""
+
+import abc
+from dataclasses import dataclass
+from math import pi
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+from corral.envs.base import ConstraintSpec
+from corral.envs.robots import Robot, RobotState
+from corral.errors import require, require_in
+
+
+class Score(NamedTuple):
+    """What a task makes of one step."""
+
+    layout: Any
+    """What is left lying about afterwards."""
+    reward: Array
+    """()"""
+    costs: Array
+    """(m,)"""
+    done: Array
+    """() bool: nothing is left to do."""
+
+
+@dataclass(frozen=True)
+class Task(abc.ABC):
+    """Parameters common to both tasks; every field of a task is a keyword of `corral.envs.make`."""
+
+    limit: float = 10.0
+    """Allowed expected cost of an episode, for every constraint."""
+    max_steps: int = 500
+    """Episode length: the clock stops the episode after this many steps."""
+    min_steps: int | None = None
+    """With this given the length is drawn uniformly from min_steps..max_steps at every start."""
+    raw_actions: bool = False
+    """Take actions in control units and do not clip them, as the 2017 release did for the Point."""
+
+    def __post_init__(self) -> None:
+        require_in("limit", self.limit, 0, float("inf"), closed="[)")
+        require_in("max_steps", self.max_steps, 1, 2**31 - 1)
+        if self.min_steps is not None:
+            require_in("min_steps", self.min_steps, 1, self.max_steps)
+
+    @abc.abstractmethod
+    def constraints(self) -> tuple[ConstraintSpec, ...]:
+        """In the order of the costs."""
+
+    @abc.abstractmethod
+    def half_size(self) -> float:
+        """The Point cannot leave the square of this half-width."""
+
+    @property
+    @abc.abstractmethod
+    def readings_size(self) -> int:
+        """How many numbers `readings` has."""
+
+    @property
+    def fall_reward(self) -> float:
+        """Reward for falling, also when the simulation breaks."""
+        return 0.0
+
+    @abc.abstractmethod
+    def draw_layout(self, key: Key[Array, ""]) -> Any:
+        """What lies about at the start of an episode."""
+
+    @abc.abstractmethod
+    def score(
+        self,
+        robot: Robot,
+        layout: Any,
+        state: RobotState,
+        action: Float[Array, " a"],
+        fallen: Bool[Array, ""],
+    ) -> Score:
+        """Reward, costs and end of the step that led to `state`; `action` in [-1, 1]."""
+
+    @abc.abstractmethod
+    def readings(self, robot: Robot, layout: Any, state: RobotState) -> Float[Array, " k"]:
+        """What the task adds to the robot's own observation."""
+
+
+@dataclass(frozen=True)
+class Circle(Task):
+    """Run along a circle of radius d, but stay where |x| <= x_lim < d.
+
+    reward = (-y·vx + x·vy) / (1 + | ‖(x, y)‖ - d |) + effort        cost = 1[|x| > x_lim]
+    of the centre of mass and its velocity.
+    """
+
+    d: float = 10.0
+    """Radius of the circle."""
+    x_lim: float = 3.0
+    """Where |x| exceeds this a step costs 1 (constraint "x")."""
+    y_lim: float | None = None
+    """Where |y| exceeds this a step costs 1 as well, in a second constraint ("y"); None: no such constraint.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_in("d", self.d, 0, float("inf"), closed="()")
+        require_in("x_lim", self.x_lim, 0, float("inf"), closed="()")
+        if self.y_lim is not None:
+            require_in("y_lim", self.y_lim, 0, float("inf"), closed="()")
+
+    def constraints(self) -> tuple[ConstraintSpec, ...]:
+        """One on |x|, and one on |y| if there is a y_lim."""
+        bounds = [("x", self.x_lim)] + ([("y", self.y_lim)] if self.y_lim is not None else [])
+        return tuple(
+            ConstraintSpec(axis, self.limit, f"steps with |{axis}| > {lim:g}") for axis, lim in bounds
+        )
+
+    def half_size(self) -> float:
+        """A wide world."""
+        return 40.0
+
+    @property
+    def readings_size(self) -> int:
+        """Circle adds nothing to the observation."""
+        return 0
+
+    def draw_layout(self, key: Key[Array, ""]) -> tuple[()]:
+        """Nothing lies about."""
+        return ()
+
+    def score(
+        self,
+        robot: Robot,
+        layout: tuple[()],
+        state: RobotState,
+        action: Float[Array, " a"],
+        fallen: Bool[Array, ""],
+    ) -> Score:
+        """The formulas of the class, plus what the robot's effort is worth."""
+        x, y, _ = state.com
+        vx, vy, _ = state.com_vel
+        tangential = (-y * vx + x * vy) / (1 + jnp.abs(jnp.hypot(x, y) - self.d))
+        outside = [jnp.abs(x) > self.x_lim] + ([jnp.abs(y) > self.y_lim] if self.y_lim is not None else [])
+        return Score(
+            layout,
+            tangential + robot.effort(state, action),
+            jnp.stack(outside).astype(jnp.float32),
+            jnp.zeros((), bool),
+        )
+
+    def readings(self, robot: Robot, layout: tuple[()], state: RobotState) -> Float[Array, "0"]:
+        """None."""
+        return jnp.zeros(0)
+
+
+class Objects(NamedTuple):
+    """Apples first, then bombs."""
+
+    position: Array
+    """(apples + bombs, 2)"""
+    present: Array
+    """(apples + bombs,) bool: not caught yet."""
+
+
+# Objects lie on the grid {-6, -4, ..., 4}² without the origin, where the robot starts: 35 cells.
+CELLS = tuple((x, y) for x in range(-6, 6, 2) for y in range(-6, 6, 2) if (x, y) != (0, 0))
+
+
+@dataclass(frozen=True)
+class Gather(Task):
+    """Catch apples, leave bombs: an object closer than `catch_range` to the centre of mass is caught and gone.
+
+    reward = 10 · apples caught - 10 · [fallen]        cost = bombs caught
+    """
+
+    apples: int = 8
+    """Apples at the start of an episode."""
+    bombs: int = 8
+    """Bombs at the start of an episode."""
+    catch_range: float = 1.0
+    """An object closer than this is caught."""
+    sensor_range: float = 6.0
+    """Objects farther away are not seen."""
+    sensor_bins: int = 10
+    """Readings per kind of object, over an arc of π centred on the heading, from right to left."""
+    apple_reward: float = 10.0
+    """Reward per apple."""
+    fall_penalty: float = 10.0
+    """Taken off the reward when the robot falls."""
+    as_released: bool = False
+    """The 2017 release's reading: a bomb also takes 1 off the reward, and a step counts at most one of each
+    kind.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("apples", "bombs"):
+            require_in(name, getattr(self, name), 0, len(CELLS))
+        total = self.apples + self.bombs
+        require(
+            1 <= total <= len(CELLS),
+            f"apples + bombs must lie in 1..{len(CELLS)} (one to a cell), got {total}",
+        )
+        require_in("catch_range", self.catch_range, 0, float("inf"), closed="()")
+        require_in("sensor_range", self.sensor_range, 0, float("inf"), closed="()")
+        require_in("sensor_bins", self.sensor_bins, 1, 1000)
+
+    def constraints(self) -> tuple[ConstraintSpec, ...]:
+        """One, on bombs."""
+        return (ConstraintSpec("bombs", self.limit, "bombs caught"),)
+
+    def half_size(self) -> float:
+        """Half a robot from the walls, whose inner faces are at ±6.5."""
+        return 6.0
+
+    @property
+    def readings_size(self) -> int:
+        """Apple readings and bomb readings."""
+        return 2 * self.sensor_bins
+
+    @property
+    def fall_reward(self) -> float:
+        """Minus the penalty."""
+        return -self.fall_penalty
+
+    def draw_layout(self, key: Key[Array, ""]) -> Objects:
+        """Distinct cells, uniformly: every ordered choice of cells is equally likely.
+
+        Object i takes the r-th of the 35 - i cells still free, r uniform; a cumulative count finds it.
+        """
+        cells = jnp.asarray(CELLS, jnp.float32)
+        count = self.apples + self.bombs
+        ranks = jax.random.randint(key, (count,), 0, len(CELLS) - jnp.arange(count))
+        free = jnp.ones(len(CELLS), jnp.int32)
+        taken = []
+        for i in range(count):
+            chosen = (jnp.cumsum(free) == ranks[i] + 1) & (free == 1)
+            free = jnp.where(chosen, 0, free)
+            taken.append(jnp.sum(jnp.where(chosen[:, None], cells, 0), axis=0))
+        return Objects(jnp.stack(taken), jnp.ones(count, bool))
+
+    def score(
+        self,
+        robot: Robot,
+        layout: Objects,
+        state: RobotState,
+        action: Float[Array, " a"],
+        fallen: Bool[Array, ""],
+    ) -> Score:
+        """Catch what is near; the task is done when every object is gone."""
+        distance = jnp.linalg.norm(layout.position - state.com[:2], axis=-1)
+        caught = layout.present & (distance < self.catch_range)
+        apples, bombs = jnp.sum(caught[: self.apples]), jnp.sum(caught[self.apples :])
+        if self.as_released:
+            apples, bombs = jnp.minimum(apples, 1), jnp.minimum(bombs, 1)
+        reward = self.apple_reward * apples - (bombs if self.as_released else 0)
+        reward = reward + jnp.where(fallen, self.fall_reward, 0.0)
+        present = layout.present & ~caught
+        costs = bombs[None].astype(jnp.float32)
+        return Score(Objects(layout.position, present), reward, costs, ~jnp.any(present))
+
+    def readings(self, robot: Robot, layout: Objects, state: RobotState) -> Float[Array, " k"]:
+        """Per bin of the arc 1 - distance / range of the nearest object in it, 0 without one; apples, then bombs.
+
+        Bin b holds the angles [-π/2 + bπ/n, -π/2 + (b+1)π/n) to the left of the heading, the last also +π/2.
+        """
+        heading = robot.yaw(state)
+        dx, dy = (layout.position - state.com[:2]).T
+        cos, sin = jnp.cos(heading), jnp.sin(heading)
+        angle = jnp.arctan2(cos * dy - sin * dx, cos * dx + sin * dy)
+        bins = jnp.floor((angle + pi / 2) * (self.sensor_bins / pi)).astype(jnp.int32)
+        bins = jnp.minimum(bins, self.sensor_bins - 1)
+        # Nearer objects read higher, so the nearest of a bin is its maximum; those out of range would be negative.
+        intensity = 1 - jnp.hypot(dx, dy) / self.sensor_range
+        seen = layout.present & (jnp.abs(angle) <= pi / 2)
+        hit = seen[:, None] & (bins[:, None] == jnp.arange(self.sensor_bins))
+        table = jnp.where(hit, jnp.maximum(intensity, 0)[:, None], 0.0)
+        apples, bombs = table[: self.apples], table[self.apples :]
+        return jnp.concatenate([jnp.max(apples, axis=0, initial=0), jnp.max(bombs, axis=0, initial=0)])

@@ -1,0 +1,73 @@
+"""Any functional environment as a `HostEnv`: jitted, vmapped over the slots, NumPy in and out."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from corral.envs.base import Box, Env, HostEnv, HostStep, Timestep, select
+
+
+def slot_keys(seed: Array, slots: Array, episodes: Array) -> Array:
+    """(N,) keys: one stream per (seed, slot, number of the episode)."""
+    root = jax.random.key(seed)
+    return jax.vmap(lambda slot, episode: jax.random.fold_in(jax.random.fold_in(root, slot), episode))(
+        slots, episodes
+    )
+
+
+class VectorEnv(HostEnv):
+    """N copies of a functional environment, stepped by one compiled call."""
+
+    def __init__(self, env: Env, num_envs: int) -> None:
+        self.spec = env.spec
+        self.num_envs = num_envs
+        self._env = env
+        self._seed = jnp.uint32(0)
+        self._slots = jnp.arange(num_envs)
+        self._reset = jax.jit(self._reset_slots)
+        self._step = jax.jit(self._step_slots)
+        self._memory: Any = None
+
+    def reset(self, seed: int) -> np.ndarray:
+        """As the contract says."""
+        self._seed = jnp.uint32(seed)
+        self._memory, obs = self._reset(self._seed)
+        return np.array(obs)
+
+    def step(self, actions: np.ndarray, active: np.ndarray | None = None) -> HostStep:
+        """As the contract says."""
+        active = np.ones(self.num_envs, bool) if active is None else active
+        actions = np.asarray(actions, np.float32 if isinstance(self.spec.action, Box) else np.int32)
+        self._memory, timestep, final_obs = self._step(self._seed, self._memory, actions, active)
+        # np.array copies: a view of a JAX buffer would be read-only.
+        obs, reward, costs, terminated, truncated, broken = (np.array(part) for part in timestep)
+        return HostStep(obs, reward, costs, terminated, truncated, np.array(final_obs), broken)
+
+    def _reset_slots(self, seed: Array) -> tuple[Any, Array]:
+        episodes = jnp.zeros(self.num_envs, jnp.int32)
+        states, obs = jax.vmap(self._env.reset)(slot_keys(seed, self._slots, episodes))
+        return (states, obs, episodes), obs
+
+    def _step_slots(
+        self, seed: Array, memory: Any, actions: Array, active: Array
+    ) -> tuple[Any, Timestep, Array]:
+        states, obs, episodes = memory
+        stepped, timestep = jax.vmap(self._env.step)(states, actions)
+
+        def keep(new: Any, old: Any) -> Any:
+            return jax.tree.map(lambda a, b: select(active, jnp.asarray(a), jnp.asarray(b)), new, old)
+
+        still = Timestep(obs, *(jnp.zeros_like(part) for part in timestep[1:]))
+        stepped, timestep = keep(stepped, states), keep(timestep, still)
+        ended = timestep.terminated | timestep.truncated
+        episodes = episodes + ended
+
+        def fresh() -> tuple[Any, Array]:
+            started = jax.vmap(self._env.reset)(slot_keys(seed, self._slots, episodes))
+            return jax.tree.map(lambda new, old: select(ended, new, old), started, (stepped, timestep.obs))
+
+        states, obs = jax.lax.cond(jnp.any(ended), fresh, lambda: (stepped, timestep.obs))
+        return (states, obs, episodes), timestep._replace(obs=obs), timestep.obs
