@@ -170,7 +170,7 @@ CELLS = tuple((x, y) for x in range(-6, 6, 2) for y in range(-6, 6, 2) if (x, y)
 
 @dataclass(frozen=True)
 class Gather(Task):
-    """Catch apples, leave bombs: an object closer than `catch_range` to the centre of mass is caught and gone.
+    """Catch apples, leave bombs: what is closer than `catch_range` to the centre of mass is caught and gone.
 
     reward = 10 · apples caught - 10 · [fallen]        cost = bombs caught
     """
@@ -262,7 +262,7 @@ class Gather(Task):
         return Score(Objects(layout.position, present), reward, costs, ~jnp.any(present))
 
     def readings(self, robot: Robot, layout: Objects, state: RobotState) -> Float[Array, " k"]:
-        """Per bin of the arc 1 - distance / range of the nearest object in it, 0 without one; apples, then bombs.
+        """Per bin 1 - distance / range of the nearest object in it, 0 without one; apples, then bombs.
 
         Bin b holds the angles [-π/2 + bπ/n, -π/2 + (b+1)π/n) to the left of the heading, the last also +π/2.
         """
@@ -272,7 +272,7 @@ class Gather(Task):
         angle = jnp.arctan2(cos * dy - sin * dx, cos * dx + sin * dy)
         bins = jnp.floor((angle + pi / 2) * (self.sensor_bins / pi)).astype(jnp.int32)
         bins = jnp.minimum(bins, self.sensor_bins - 1)
-        # Nearer objects read higher, so the nearest of a bin is its maximum; those out of range would be negative.
+        # Nearer objects read higher, so the nearest of a bin is its maximum; those out of range are below 0.
         intensity = 1 - jnp.hypot(dx, dy) / self.sensor_range
         seen = layout.present & (jnp.abs(angle) <= pi / 2)
         hit = seen[:, None] & (bins[:, None] == jnp.arange(self.sensor_bins))
