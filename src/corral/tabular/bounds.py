@@ -1,0 +1,254 @@
+"""The paper's results, one function each, evaluated exactly on a pair of policies of a finite CMDP.
+
+Notation: `old` is π (or π_k), `new` is π' (or π_{k+1}), both from `corral.tabular.cmdp.evaluate`. `signal`
+picks what is bounded: 0 is the reward, i = 1..m is cost Cᵢ in place of R. f is any function of states, (S,).
+
+    δ̄_f(s, a) = E_{s'~P}[R(s, a, s') + γf(s') − f(s)]          (the paper's δ_f, averaged over s')
+    ε_f       = max_s |E_{a~π'} δ̄_f(s, a)|
+    L_f       = E_{s~d^π}[Σ_a (π'(a|s) − π(a|s)) δ̄_f(s, a)]
+    D̄_TV      = E_{s~d^π}[½Σ_a |π'(a|s) − π(a|s)|],   D̄_KL = E_{s~d^π}[KL(π'‖π)[s]]
+
+The paper's importance ratio, E_{a~π}[(π'/π − 1)·], is written as Σ_a (π' − π)·, which is also right where
+π(a|s) = 0 < π'(a|s); the KL is infinite there, and the bounds that use it hold vacuously.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float64
+from numpy.typing import ArrayLike
+
+from corral.errors import require, require_in
+from corral.tabular.cmdp import Evaluation, as_floats, signals_of
+from corral.tabular.measures import (
+    epsilon,
+    largest,
+    mean_kl,
+    mean_tv,
+    mean_tv_from_kl,
+    require_signal,
+    surrogate,
+)
+
+ROUNDING = 1e-10
+"""A claim is violated only beyond this share of the largest term that entered it: float64 carries 1e-16, and
+solving with I − γP_π loses at most a factor (1+γ)/(1−γ) of that."""
+
+Side = Literal["lower", "upper", "both"]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A claim about `value`: it lies within `allowance` of `estimate`, on the side the result speaks of."""
+
+    value: float
+    estimate: float
+    allowance: float
+    """≥ 0; zero for an identity, inf for a vacuous bound."""
+    side: Side
+    """lower: value ≥ estimate − allowance; upper: value ≤ estimate + allowance; both: both."""
+    scale: float
+    """The largest magnitude among the terms, to which rounding is relative."""
+
+    @property
+    def error(self) -> float:
+        """By how much the value leaves the estimate, in the direction that the claim limits."""
+        if self.side == "both":
+            return abs(self.value - self.estimate)
+        return self.estimate - self.value if self.side == "lower" else self.value - self.estimate
+
+    @property
+    def slack(self) -> float:
+        """What is left of the allowance; negative beyond rounding means violated."""
+        return self.allowance - self.error
+
+    @property
+    def holds(self) -> bool:
+        """Whether the claim is true up to rounding; a NaN anywhere makes it false."""
+        return self.slack >= -ROUNDING * self.scale
+
+    @property
+    def tightness(self) -> float:
+        """error/allowance: 1 where the bound is attained, negative on the safe side, NaN if none."""
+        return self.error / self.allowance if self.allowance > 0 else math.nan
+
+    @property
+    def relative_gap(self) -> float:
+        """|value − estimate| as a share of the scale: by how much an identity is missed."""
+        return abs(self.value - self.estimate) / self.scale if self.scale > 0 else 0.0
+
+
+def flow_lemma(policy: Evaluation, f: ArrayLike) -> Bound:
+    """First lemma: (1−γ)E_μ[f] + E_{d^π, π, P}[γf(s')] − E_{d^π}[f] = 0, for any f."""
+    values, cmdp = _state_function(policy, f), policy.cmdp
+    arriving = np.einsum("s,sa,sat,t->", policy.d, policy.policy, cmdp.P, values)
+    total = (1 - cmdp.gamma) * (cmdp.mu @ values) + cmdp.gamma * arriving - policy.d @ values
+    return Bound(float(total), 0.0, 0.0, "both", largest(values))
+
+
+def performance_difference(old: Evaluation, new: Evaluation, signal: int = 0) -> Bound:
+    """Equation (connection): J(π') − J(π) = E_{s~d^π', a~π'}[A^π(s, a)]/(1−γ)."""
+    require_signal(old, new, signal)
+    advantage = new.d @ np.sum(new.policy * old.A[signal], axis=1)
+    return change_bound(old, new, signal, float(advantage) / (1 - old.cmdp.gamma), 0.0, "both")
+
+
+def occupation_lemma(old: Evaluation, new: Evaluation, f: ArrayLike, signal: int = 0) -> Bound:
+    """Second lemma: |J(π') − J(π) − L_f/(1−γ)| ≤ 2ε_f·D_TV(d^π'‖d^π)/(1−γ), for any f."""
+    L, epsilon_f, size = surrogate_terms(old, new, f, signal)
+    horizon = 1 / (1 - old.cmdp.gamma)
+    apart = float(np.abs(new.d - old.d).sum()) / 2
+    return change_bound(old, new, signal, L * horizon, 2 * epsilon_f * apart * horizon, "both", size)
+
+
+def divergence_lemma(old: Evaluation, new: Evaluation) -> Bound:
+    """Third lemma: ‖d^π' − d^π‖₁ ≤ 2γ/(1−γ)·D̄_TV."""
+    horizon = 1 / (1 - old.cmdp.gamma)
+    apart = float(np.abs(new.d - old.d).sum())
+    return Bound(apart, 0.0, 2 * old.cmdp.gamma * horizon * mean_tv(old, new), "upper", horizon)
+
+
+def theorem_1(old: Evaluation, new: Evaluation, f: ArrayLike, signal: int = 0) -> Bound:
+    """D⁻ ≤ J(π') − J(π) ≤ D⁺ with D± = L_f/(1−γ) ± 2γε_f/(1−γ)²·D̄_TV, for any f."""
+    return _theorem_1(old, new, f, signal, "both", mean_tv(old, new))
+
+
+def remark_equality(old: Evaluation, new: Evaluation, signal: int = 0) -> Bound:
+    """Remark: f = V^π' makes ε_f zero and the bounds an equality, J(π') − J(π) = L_f/(1−γ)."""
+    require_signal(old, new, signal)
+    L, _, size = surrogate_terms(old, new, new.V[signal], signal)
+    return change_bound(old, new, signal, L / (1 - old.cmdp.gamma), 0.0, "both", size)
+
+
+def corollary_1(old: Evaluation, new: Evaluation) -> Bound:
+    """J(π') − J(π) ≥ E_{s~d^π, a~π'}[A^π − 2γε/(1−γ)·D_TV(π'‖π)[s]]/(1−γ),  ε = max_s |E_{a~π'}A^π|."""
+    return _corollary(old, new, 0, "lower", mean_tv(old, new))
+
+
+def corollary_2(old: Evaluation, new: Evaluation, cost: int) -> Bound:
+    """J_Cᵢ(π') − J_Cᵢ(π) ≤ E_{s~d^π, a~π'}[A^π_Cᵢ + 2γε_Cᵢ/(1−γ)·D_TV(π'‖π)[s]]/(1−γ),  i = `cost`."""
+    _require_cost(old, cost)
+    return _corollary(old, new, cost, "upper", mean_tv(old, new))
+
+
+def pinsker_jensen(old: Evaluation, new: Evaluation) -> Bound:
+    """Equation (tvkl), the ends of its chain: D̄_TV ≤ √(½D̄_KL)."""
+    return Bound(mean_tv(old, new), 0.0, mean_tv_from_kl(old, new), "upper", 1.0)
+
+
+def corollary_3_theorem(old: Evaluation, new: Evaluation, f: ArrayLike, signal: int = 0) -> Bound:
+    """Corollary 3 in Theorem 1: √(½D̄_KL) for D̄_TV."""
+    return _theorem_1(old, new, f, signal, "both", mean_tv_from_kl(old, new))
+
+
+def corollary_3_reward(old: Evaluation, new: Evaluation) -> Bound:
+    """Corollary 3 in Corollary 1: √(½D̄_KL) for D̄_TV."""
+    return _corollary(old, new, 0, "lower", mean_tv_from_kl(old, new))
+
+
+def corollary_3_cost(old: Evaluation, new: Evaluation, cost: int) -> Bound:
+    """Corollary 3 in Corollary 2: √(½D̄_KL) for D̄_TV."""
+    _require_cost(old, cost)
+    return _corollary(old, new, cost, "upper", mean_tv_from_kl(old, new))
+
+
+def proposition_1(old: Evaluation, new: Evaluation, delta: float) -> Bound:
+    """J(π_{k+1}) − J(π_k) ≥ −√(2δ)γε/(1−γ)²,  ε = max_s |E_{a~π_{k+1}}A^{π_k}|.
+
+    Its premises are what `is_trust_region_update` checks.
+    """
+    return change_bound(old, new, 0, 0.0, _worst_case(old, new, delta, 0), "lower")
+
+
+def proposition_2(old: Evaluation, new: Evaluation, delta: float, cost: int) -> Bound:
+    """J_Cᵢ(π_{k+1}) ≤ dᵢ + √(2δ)γε_Cᵢ/(1−γ)²,  ε_Cᵢ = max_s |E_{a~π_{k+1}}A^{π_k}_Cᵢ|,  i = `cost` in 1..m.
+
+    Its premises are what `is_constrained_update` checks.
+    """
+    _require_cost(old, cost)
+    worst = _worst_case(old, new, delta, cost)
+    value, limit = float(new.returns[cost]), float(old.cmdp.limits[cost - 1])
+    return Bound(value, limit, worst, "upper", max(abs(value), abs(limit), worst, largest(old.V[cost])))
+
+
+def is_trust_region_update(old: Evaluation, new: Evaluation, delta: float) -> bool:
+    """What Proposition 1 uses of the argmax π_{k+1} of (trpo): D̄_KL ≤ δ, and surrogate ≥ 0."""
+    inside = mean_kl(old, new) <= delta * (1 + ROUNDING)
+    return inside and surrogate(old, new, 0) >= -ROUNDING * largest(old.V[0])
+
+
+def is_constrained_update(old: Evaluation, new: Evaluation, delta: float, cost: int) -> bool:
+    """What Proposition 2 uses of the argmax π_{k+1} of (cpo): D̄_KL ≤ δ, and J_Cᵢ(π_k) + surrogateᵢ ≤ dᵢ."""
+    _require_cost(old, cost)
+    inside = mean_kl(old, new) <= delta * (1 + ROUNDING)
+    excess = float(old.returns[cost] - old.cmdp.limits[cost - 1]) + surrogate(old, new, cost)
+    return inside and excess <= ROUNDING * largest(old.V[cost])
+
+
+def surrogate_terms(
+    old: Evaluation, new: Evaluation, f: ArrayLike, signal: int
+) -> tuple[float, float, float]:
+    """(L_f, ε_f, the largest |δ̄_f|)."""
+    require_signal(old, new, signal)
+    values, cmdp = _state_function(old, f), old.cmdp
+    delta_f = signals_of(cmdp)[signal] + cmdp.gamma * (cmdp.P @ values) - values[:, None]
+    L = old.d @ np.sum((new.policy - old.policy) * delta_f, axis=1)
+    return float(L), largest(np.sum(new.policy * delta_f, axis=1)), largest(delta_f)
+
+
+def change_bound(
+    old: Evaluation,
+    new: Evaluation,
+    signal: int,
+    estimate: float,
+    allowance: float,
+    side: Side,
+    size: float = 0.0,
+) -> Bound:
+    """A claim about J(π') − J(π); `size` is the magnitude of what the estimate averages."""
+    require_signal(old, new, signal)
+    # J(π') − J(π) cancels terms as large as the values.
+    cancelled = max(largest(old.V[signal]), largest(new.V[signal]), size / (1 - old.cmdp.gamma))
+    finite_allowance = allowance if math.isfinite(allowance) else 0.0
+    change = float(new.returns[signal] - old.returns[signal])
+    return Bound(change, estimate, allowance, side, max(cancelled, abs(estimate), finite_allowance))
+
+
+def _theorem_1(
+    old: Evaluation, new: Evaluation, f: ArrayLike, signal: int, side: Side, divergence: float
+) -> Bound:
+    """L_f/(1−γ) ± 2γε_f/(1−γ)²·divergence."""
+    L, epsilon_f, size = surrogate_terms(old, new, f, signal)
+    horizon = 1 / (1 - old.cmdp.gamma)
+    allowance = _times(2 * old.cmdp.gamma * epsilon_f * horizon**2, divergence)
+    return change_bound(old, new, signal, L * horizon, allowance, side, size)
+
+
+def _corollary(old: Evaluation, new: Evaluation, signal: int, side: Side, divergence: float) -> Bound:
+    """Theorem 1 with f = V^π, where δ̄_f = A^π: surrogate ± 2γε/(1−γ)²·divergence."""
+    estimate = surrogate(old, new, signal)
+    horizon = 1 / (1 - old.cmdp.gamma)
+    allowance = _times(2 * old.cmdp.gamma * epsilon(old, new, signal) * horizon**2, divergence)
+    return change_bound(old, new, signal, estimate, allowance, side, largest(old.A[signal]))
+
+
+def _worst_case(old: Evaluation, new: Evaluation, delta: float, signal: int) -> float:
+    require_in("delta", delta, 0, math.inf, closed="()")
+    gamma = old.cmdp.gamma
+    return math.sqrt(2 * delta) * gamma * epsilon(old, new, signal) / (1 - gamma) ** 2
+
+
+def _times(coefficient: float, divergence: float) -> float:
+    """coefficient·divergence; an infinite divergence allows anything, also where the coefficient is zero."""
+    return coefficient * divergence if math.isfinite(divergence) else math.inf
+
+
+def _state_function(policy: Evaluation, f: ArrayLike) -> Float64[np.ndarray, " S"]:
+    return as_floats("f", f, (policy.cmdp.states,))
+
+
+def _require_cost(old: Evaluation, cost: int) -> None:
+    m = old.cmdp.constraints
+    require(1 <= cost <= m, f"cost must be one of 1..{m}, got {cost}")

@@ -1,0 +1,182 @@
+"""Finite constrained Markov decision processes and the exact quantities of a policy in them.
+
+    J(π)    = E[Σ_t γ^t R(s_t, a_t, s_{t+1})],   s_0 ~ μ, a_t ~ π(·|s_t), s_{t+1} ~ P(·|s_t, a_t)
+    J_Cᵢ(π) = the same with Cᵢ for R;            feasible policies have J_Cᵢ(π) ≤ dᵢ for i = 1..m
+
+Everything is float64 NumPy and solved, never sampled.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+from numpy.typing import ArrayLike
+
+from corral.errors import CorralError, require, require_finite, require_in, require_shape
+
+# Distributions may be off by a float32 rounding; they are rescaled to sum to one in float64.
+_SUM_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class CMDP:
+    """A finite CMDP with S states, A actions and m ≥ 0 constraints; its arrays are read-only float64.
+
+    `P[s, a, t]` is the probability of s → t under a, `R[s, a, t]` and `C[i, s, a, t]` the reward and cost i
+    of that transition, `mu` the start distribution, `gamma` the discount and `limits` the dᵢ in J_Cᵢ(π) ≤ dᵢ.
+    """
+
+    P: Float64[np.ndarray, "S A S"]
+    R: Float64[np.ndarray, "S A S"]
+    C: Float64[np.ndarray, "m S A S"]
+    mu: Float64[np.ndarray, " S"]
+    gamma: float
+    limits: Float64[np.ndarray, " m"]
+    reward: Float64[np.ndarray, "S A"]
+    """E[R(s, a, s') | s, a]."""
+    costs: Float64[np.ndarray, "m S A"]
+    """E[Cᵢ(s, a, s') | s, a]."""
+
+    def __init__(
+        self, P: ArrayLike, R: ArrayLike, C: ArrayLike, mu: ArrayLike, gamma: float, limits: ArrayLike
+    ) -> None:
+        P, R, C = as_floats("P", P), as_floats("R", R), as_floats("C", C)
+        mu, limits = as_floats("mu", mu), as_floats("limits", limits)
+        require_shape("P", P, (None, None, None), "(states, actions, states)")
+        states, actions, _ = P.shape
+        require(
+            states > 0 and actions > 0, f"P must have a state and an action at least, got shape {P.shape}"
+        )
+        require_shape("P", P, (states, actions, states), "(states, actions, states)")
+        require_shape("R", R, P.shape, "(states, actions, states)")
+        require_shape("limits", limits, (None,), "(constraints,)")
+        require_shape("C", C, (len(limits), *P.shape), "(constraints, states, actions, states)")
+        require_shape("mu", mu, (states,), "(states,)")
+        gamma = float(as_floats("gamma", gamma, ()))
+        require_in("gamma", gamma, 0, 1, closed="[)")
+        P, mu = as_distribution("P", P), as_distribution("mu", mu)
+        fields = {"P": P, "R": R, "C": C, "mu": mu, "limits": limits}
+        fields |= {"reward": np.einsum("sat,sat->sa", P, R), "costs": np.einsum("sat,isat->isa", P, C)}
+        for name, array in fields.items():
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        object.__setattr__(self, "gamma", gamma)
+
+    @property
+    def states(self) -> int:
+        """S."""
+        return int(self.P.shape[0])
+
+    @property
+    def actions(self) -> int:
+        """A."""
+        return int(self.P.shape[1])
+
+    @property
+    def constraints(self) -> int:
+        """m."""
+        return len(self.limits)
+
+    def with_limits(self, limits: ArrayLike) -> "CMDP":
+        """The same CMDP under other limits."""
+        return CMDP(self.P, self.R, self.C, self.mu, self.gamma, limits)
+
+    def __repr__(self) -> str:
+        sizes = f"states={self.states}, actions={self.actions}, constraints={self.constraints}"
+        return f"CMDP({sizes}, gamma={self.gamma:g})"
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """A policy and everything the theory says about it, exactly.
+
+    Rows of `V`, `Q`, `A` and `returns` are the reward (row 0) and the m costs (rows 1..m).
+    """
+
+    cmdp: CMDP
+    policy: Float64[np.ndarray, "S A"]
+    """π(a|s)."""
+    d: Float64[np.ndarray, " S"]
+    """d^π = (1−γ) Σ_t γ^t P(s_t = s | π): the discounted future state distribution."""
+    V: Float64[np.ndarray, "1+m S"]
+    """Σ_t γ^t of the signal from s on."""
+    Q: Float64[np.ndarray, "1+m S A"]
+    """The same from (s, a) on."""
+    A: Float64[np.ndarray, "1+m S A"]
+    """Advantages Q − V."""
+    returns: Float64[np.ndarray, " 1+m"]
+    """J(π), J_C₁(π), .., J_Cₘ(π)."""
+
+    @property
+    def J(self) -> float:
+        """The return J(π)."""
+        return float(self.returns[0])
+
+    @property
+    def J_C(self) -> Float64[np.ndarray, " m"]:
+        """The constraint returns J_Cᵢ(π)."""
+        return self.returns[1:]
+
+    @property
+    def violation(self) -> float:
+        """max_i J_Cᵢ(π) − dᵢ, negative strictly inside the limits; −inf without constraints."""
+        return float(np.max(self.J_C - self.cmdp.limits, initial=-np.inf))
+
+
+def evaluate(cmdp: CMDP, policy: ArrayLike) -> Evaluation:
+    """Solve for every exact quantity of `policy` (states, actions).
+
+    d^π = (1−γ)(I − γP_π)⁻¹μ,   V = (I − γP_π)⁻¹r_π,   Q(s, a) = r(s, a) + γ Σ_t P(t|s, a) V(t),   J = μᵀV
+    (the paper's P_π has columns, ours rows, that sum to one).
+    """
+    pi = as_policy("policy", policy, cmdp)
+    signals = signals_of(cmdp)
+    resolvent = np.eye(cmdp.states) - cmdp.gamma * np.einsum("sa,sat->st", pi, cmdp.P)
+    # The exact d is never negative; the solver's rounding may be.
+    d = np.maximum(np.linalg.solve(resolvent.T, (1 - cmdp.gamma) * cmdp.mu), 0.0)
+    V = np.linalg.solve(resolvent, np.einsum("sa,ksa->sk", pi, signals)).T
+    Q = signals + cmdp.gamma * np.einsum("sat,kt->ksa", cmdp.P, V)
+    return Evaluation(cmdp, pi, d, V, Q, Q - V[:, :, None], V @ cmdp.mu)
+
+
+def signals_of(cmdp: CMDP) -> Float64[np.ndarray, "1+m S A"]:
+    """The expected reward (row 0) and costs (rows 1..m) of each state and action."""
+    return np.concatenate([cmdp.reward[None], cmdp.costs])
+
+
+def as_policy(name: str, policy: ArrayLike, cmdp: CMDP) -> Float64[np.ndarray, "S A"]:
+    """`policy` as a validated float64 array (states, actions) whose rows sum to one."""
+    array = as_floats(name, policy)
+    require_shape(name, array, (cmdp.states, cmdp.actions), "(states, actions)")
+    return as_distribution(name, array)
+
+
+def as_floats(
+    name: str, value: ArrayLike, shape: tuple[int, ...] | None = None
+) -> Float64[np.ndarray, "..."]:
+    """`value` as a new float64 array, finite, of `shape` if one is given."""
+    try:
+        array = np.array(value)
+    except ValueError:
+        raise CorralError(f"{name} must be a rectangular array of numbers") from None
+    require(array.dtype.kind in "bifu", f"{name} must hold real numbers, got dtype {array.dtype}")
+    if shape is not None:
+        require_shape(name, array, shape)
+    require_finite(name, array.astype(np.float64))
+    return array.astype(np.float64)
+
+
+def as_distribution(name: str, p: Float64[np.ndarray, "... n"]) -> Float64[np.ndarray, "... n"]:
+    """`p` rescaled so that its last axis sums to one exactly; negative entries and other sums are errors."""
+    negative = np.argwhere(p < 0)
+    if len(negative):
+        where = tuple(int(i) for i in negative[0])
+        raise CorralError(f"{name} must hold probabilities, got {p[where]:g} at index {where}")
+    sums = p.sum(axis=-1, keepdims=True)
+    off = np.argwhere(np.abs(sums[..., 0] - 1) > _SUM_TOLERANCE)
+    if len(off):
+        row = tuple(int(i) for i in off[0])
+        which = f"{name}[{', '.join(map(str, row))}]" if row else name
+        more = f" ({len(off)} such rows)" if len(off) > 1 else ""
+        raise CorralError(f"{which} must sum to 1, got {sums[(*row, 0)]:.9g}{more}")
+    return p / sums

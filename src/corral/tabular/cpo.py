@@ -1,0 +1,77 @@
+"""Exact CPO on a tabular softmax policy: nothing is sampled, every update is held to the paper's word."""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from corral.errors import require, require_in
+from corral.tabular.bounds import (
+    ROUNDING,
+    Bound,
+    corollary_3_cost,
+    corollary_3_reward,
+    is_constrained_update,
+    is_trust_region_update,
+    proposition_1,
+    proposition_2,
+)
+from corral.tabular.cmdp import CMDP, Evaluation, evaluate
+from corral.tabular.update import Run, Table, Update, bounded, promise, propose, sizes, softmax, start_logits
+from corral.trust_region import dual
+
+_SHARES = [0.8**j for j in range(15)]
+_SMALLEST = 1e-10
+"""A trust region below this share of the first one ends the run."""
+
+
+def exact_cpo(cmdp: CMDP, start: ArrayLike, delta: float = 0.1, iterations: int = 300) -> Run:
+    """CPO from the policy `start` (S, A), in which every action must be possible; it may break the limits.
+
+    Each update maximises the surrogate under the surrogate constraints and D̄_KL(π‖π_k) ≤ δ, the paper's
+    (cpo), by `trust_region.dual` and a line search. A refused step quarters δ; a step taken doubles it, up to
+    its first value. The run has converged when δ is down to nothing: no step of any size helps.
+    """
+    require_in("delta", delta, 0, math.inf, closed="()")
+    require(iterations >= 0, f"iterations must be at least 0, got {iterations}")
+    logits, old = start_logits(cmdp, start)
+    first, radius = old, delta
+    updates: list[Update] = []
+    while len(updates) < iterations and radius >= _SMALLEST * delta:
+        step, case = propose(old, logits, radius)
+        share = _line_search(old, logits, step, radius, case)
+        new = evaluate(cmdp, softmax(logits + share * step)) if share else old
+        updates.append(Update(new, radius, case, share, _claims(old, new, radius)))
+        logits, old = bounded(logits + share * step), new
+        radius = min(2 * radius, delta) if share else radius / 4
+    return Run(first, tuple(updates), converged=radius < _SMALLEST * delta)
+
+
+def _line_search(old: Evaluation, logits: Table, step: Table, delta: float, case: dual.Case) -> float:
+    """The first share 0.8^j of the step that keeps the constraints of (cpo), 0 if none does.
+
+    D̄_KL ≤ δ, J_Cᵢ + surrogateᵢ ≤ max(dᵢ, J_Cᵢ) and, unless π_k breaks a limit, a better surrogate.
+    """
+    small = ROUNDING * sizes(old)
+    excess = old.J_C - old.cmdp.limits
+    recovering = case >= dual.Case.RECOVERY or bool(np.any(excess > small[1:]))
+    for share in _SHARES:
+        promised = promise(old, softmax(logits + share * step))
+        inside = promised.kl <= delta and bool(
+            np.all(promised.change[1:] <= np.maximum(-excess, 0) + small[1:])
+        )
+        if inside and (recovering or promised.change[0] > small[0]):
+            return share
+    return 0.0
+
+
+def _claims(old: Evaluation, new: Evaluation, delta: float) -> dict[str, Bound]:
+    """Corollary 3 always; a proposition where the update meets its premises (recovery steps may not)."""
+    claims = {"corollary 3, reward": corollary_3_reward(old, new)}
+    if is_trust_region_update(old, new, delta):
+        claims["proposition 1"] = proposition_1(old, new, delta)
+    for i in range(1, old.cmdp.constraints + 1):
+        claims[f"corollary 3, cost {i}"] = corollary_3_cost(old, new, i)
+        if is_constrained_update(old, new, delta, i):
+            claims[f"proposition 2, cost {i}"] = proposition_2(old, new, delta, i)
+    return claims

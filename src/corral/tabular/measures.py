@@ -1,0 +1,84 @@
+"""Divergences and surrogates of a pair of policies: π is `old`, π' is `new`, d^π weighs the states."""
+
+import math
+
+import numpy as np
+from jaxtyping import Float64
+
+from corral.errors import require
+from corral.tabular.cmdp import Evaluation
+
+
+def surrogate(old: Evaluation, new: Evaluation, signal: int = 0) -> float:
+    """E_{s~d^π, a~π'}[A^π(s, a)]/(1−γ): the change of the return that π's own quantities promise."""
+    require_signal(old, new, signal)
+    promised = old.d @ np.sum((new.policy - old.policy) * old.A[signal], axis=1)
+    return float(promised) / (1 - old.cmdp.gamma)
+
+
+def epsilon(old: Evaluation, new: Evaluation, signal: int = 0) -> float:
+    """ε = max_s |E_{a~π'}A^π(s, a)|."""
+    require_signal(old, new, signal)
+    return largest(np.sum(new.policy * old.A[signal], axis=1))
+
+
+def tv(old: Evaluation, new: Evaluation) -> Float64[np.ndarray, " S"]:
+    """D_TV(π'‖π)[s] = ½Σ_a |π' − π|."""
+    require_pair(old, new)
+    return np.abs(new.policy - old.policy).sum(axis=1) / 2
+
+
+def mean_tv(old: Evaluation, new: Evaluation) -> float:
+    """D̄_TV = E_{s~d^π}[D_TV(π'‖π)[s]]."""
+    return float(old.d @ tv(old, new))
+
+
+def kl(old: Evaluation, new: Evaluation) -> Float64[np.ndarray, " S"]:
+    """KL(π'‖π)[s] = Σ_a π' log(π'/π), infinite where π rules out what π' does."""
+    require_pair(old, new)
+    return kl_rows(new.policy, old.policy)
+
+
+def mean_kl(old: Evaluation, new: Evaluation) -> float:
+    """D̄_KL = E_{s~d^π}[KL(π'‖π)[s]] over the states that π visits."""
+    visited = old.d > 0
+    return float(old.d[visited] @ kl(old, new)[visited])
+
+
+def mean_tv_from_kl(old: Evaluation, new: Evaluation) -> float:
+    """√(½D̄_KL), which bounds D̄_TV by Pinsker's and Jensen's inequalities."""
+    return math.sqrt(mean_kl(old, new) / 2)
+
+
+def kl_rows(p: Float64[np.ndarray, "... A"], q: Float64[np.ndarray, "... A"]) -> Float64[np.ndarray, "..."]:
+    """KL(p‖q) along the last axis, with full relative accuracy also where p ≈ q.
+
+    KL = Σ q·φ(p/q − 1) with φ(t) = (1+t)log(1+t) − t ≥ 0. The textbook sum of p·log(p/q) cancels to rounding
+    where p ≈ q; here small t take the series φ(t) = t²/(1·2) − t³/(2·3) + t⁴/(3·4) − …, without cancellation.
+    """
+    possible = q > 0
+    t = np.divide(p - q, q, out=np.zeros(np.broadcast_shapes(p.shape, q.shape)), where=possible)
+    # For |t| < 0.02 what the series drops is below 1e-15 of what it keeps.
+    small = np.where(np.abs(t) < 0.02, t, 0.0)
+    series = small**2 * np.polynomial.polynomial.polyval(-small, [1 / (k * (k - 1)) for k in range(2, 10)])
+    # φ(−1) = 1: an action that π' gives up.
+    closed = (1 + t) * np.log1p(t, out=np.zeros_like(t), where=t > -1) - t
+    terms = np.where(np.abs(t) < 0.02, series, closed)
+    return np.where(np.any(~possible & (p > 0), axis=-1), np.inf, np.sum(q * terms, axis=-1))
+
+
+def largest(values: Float64[np.ndarray, "..."]) -> float:
+    """max |values|."""
+    return float(np.max(np.abs(values), initial=0.0))
+
+
+def require_pair(old: Evaluation, new: Evaluation) -> None:
+    """Both policies must belong to one CMDP."""
+    require(old.cmdp is new.cmdp, "new must be evaluated on the same CMDP as old")
+
+
+def require_signal(old: Evaluation, new: Evaluation, signal: int) -> None:
+    """`signal` is 0 for the reward or 1..m for a cost."""
+    require_pair(old, new)
+    m = old.cmdp.constraints
+    require(0 <= signal <= m, f"signal must be 0 (the reward) or a cost 1..{m}, got {signal}")
