@@ -17,7 +17,8 @@ from corral.tabular.bounds import (
     proposition_2,
 )
 from corral.tabular.cmdp import CMDP, Evaluation, evaluate
-from corral.tabular.update import Run, Table, Update, bounded, promise, propose, sizes, softmax, start_logits
+from corral.tabular.measures import promise
+from corral.tabular.update import Run, Table, Update, bounded, propose, sizes, softmax, start_logits
 from corral.trust_region import dual
 
 _SHARES = [0.8**j for j in range(15)]

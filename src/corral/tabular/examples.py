@@ -65,16 +65,27 @@ def random_deterministic_policy(rng: np.random.Generator, cmdp: CMDP) -> Float64
 
 
 def fork(gamma: float = 0.9) -> CMDP:
-    """From state 0 action 0 leads to state 1 for ever (reward 1 a step), action 1 to state 2 for ever (−1).
+    """From state 0 to states 1 and 2 for ever; action 0 pays 1 in state 1 and −1 in 2, action 1 the reverse.
 
-    For policies that differ only in state 0 the divergence lemma and Theorem 1 with f = 0 hold with equality:
-    no constant in them can be improved. One cost, 1 a step in state 2, limited to half of the most it can be.
+    For the policies of `fork_policies` the divergence lemma, Theorem 1 with f = 0 or V^π and Corollaries 1
+    and 2 (the cost is −R) are attained as `tremble` goes to 0: no constant in them can be improved.
     """
     P = np.zeros((3, 2, 3))
     P[0, 0, 1] = P[0, 1, 2] = 1.0
     P[1, :, 1] = P[2, :, 2] = 1.0
     R = np.zeros((3, 2, 3))
-    R[1], R[2] = 1.0, -1.0
-    C = np.zeros((1, 3, 2, 3))
-    C[0, 2] = 1.0
-    return CMDP(P, R, C, mu=[1.0, 0.0, 0.0], gamma=gamma, limits=[0.5 * gamma / (1 - gamma)])
+    R[1], R[2] = [[1.0], [-1.0]], [[-1.0], [1.0]]
+    return CMDP(P, R, C=[-R], mu=[1.0, 0.0, 0.0], gamma=gamma, limits=[0.0])
+
+
+def fork_policies(
+    shift: float, tremble: float
+) -> tuple[Float64[np.ndarray, "3 2"], Float64[np.ndarray, "3 2"]]:
+    """π uniform, and π' that moves `shift` from state 1 to state 2 and `tremble` to action 0 in both.
+
+    What π' does better in state 1 it does worse in state 2, which it reaches more often: as bad as Theorem 1
+    fears. ε = 2·tremble, and D̄_TV = (1−γ)·shift + γ·tremble, of which only the shift moves d^π.
+    """
+    old = np.full((3, 2), 0.5)
+    new = old + np.array([[-shift, shift], [tremble, -tremble], [tremble, -tremble]])
+    return old, new

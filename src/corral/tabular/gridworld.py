@@ -1,4 +1,4 @@
-"""A courier in a gridworld with two kinds of hazard and an energy budget: three constraints, and all of them bind."""
+"""A courier in a gridworld with two kinds of hazard and an energy budget: three constraints that all bind."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ S . . . # # . . . G
 . # . . # # . . # .
 . . . . . . . . . .
 """
-"""S start, G goal, # wall, F fire, W water: through the water is shortest, round the walls is safe and long."""
+"""S start, G goal, # wall, F fire, W water; through the water is shortest, round the walls safe but long."""
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1), (0, 0))
 """Row and column steps of the actions north, east, south, west and wait."""
@@ -45,8 +45,8 @@ def gridworld(
 ) -> Gridworld:
     """A courier walks from S to G for reward 1 and is put back at S, for ever.
 
-    A move goes astray to either side with probability slip/2 each; walls and the edge stop it. `limits` bound the
-    discounted numbers of fire cells entered, water cells entered and moves made.
+    A move goes astray to either side with probability slip/2 each; walls and the edge stop it. `limits` bound
+    the discounted numbers of fire cells entered, water cells entered and moves made.
     """
     require_in("slip", slip, 0, 1)
     rows = tuple(line.replace(" ", "") for line in grid.split("\n") if line.strip())

@@ -6,7 +6,8 @@ from numpy.typing import ArrayLike
 from corral.errors import require
 from corral.tabular.bounds import ROUNDING, Bound, change_bound
 from corral.tabular.cmdp import CMDP, Evaluation, evaluate
-from corral.tabular.update import Run, Table, Update, bounded, promise, propose, sizes, softmax, start_logits
+from corral.tabular.measures import promise
+from corral.tabular.update import Run, Table, Update, bounded, propose, sizes, softmax, start_logits
 from corral.trust_region import dual
 
 _FIRST, _SMALLEST = 0.1, 1e-15

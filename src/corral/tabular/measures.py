@@ -1,12 +1,38 @@
 """Divergences and surrogates of a pair of policies: π is `old`, π' is `new`, d^π weighs the states."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64
 
 from corral.errors import require
 from corral.tabular.cmdp import Evaluation
+
+
+@dataclass(frozen=True, eq=False)
+class Promise:
+    """What π's own quantities say of candidate policies π', for the reward (column 0) and costs (1..m)."""
+
+    change: Float64[np.ndarray, "*n 1+m"]
+    """The surrogates E_{s~d^π, a~π'}[A^π]/(1−γ), in the units of J and J_C."""
+    kl: Float64[np.ndarray, "*n"]
+    """D̄_KL(π'‖π)."""
+    worst: Float64[np.ndarray, "*n 1+m"]
+    """By how much the truth may miss each surrogate, by Corollary 3: √2γε^π'/(1−γ)²·√D̄_KL."""
+
+
+def promise(old: Evaluation, policies: Float64[np.ndarray, "*n S A"]) -> Promise:
+    """Surrogates, mean KL and worst cases of one candidate policy or of many at once."""
+    gamma, visited = old.cmdp.gamma, old.d > 0
+    change = np.einsum("s,...sa,ksa->...k", old.d, policies - old.policy, old.A) / (1 - gamma)
+    kl = kl_rows(policies, old.policy)[..., visited] @ old.d[visited]
+    epsilon = np.abs(np.einsum("...sa,ksa->...ks", policies, old.A)).max(axis=-1)
+    root = np.broadcast_to(np.sqrt(2 * kl)[..., None], epsilon.shape)
+    # An infinite KL promises nothing, also where ε is zero.
+    worst = np.full(epsilon.shape, np.inf)
+    np.multiply(root, gamma * epsilon / (1 - gamma) ** 2, out=worst, where=np.isfinite(root))
+    return Promise(change, np.asarray(kl), worst)
 
 
 def surrogate(old: Evaluation, new: Evaluation, signal: int = 0) -> float:

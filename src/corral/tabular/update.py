@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from corral.errors import require
 from corral.tabular.bounds import ROUNDING, Bound
 from corral.tabular.cmdp import CMDP, Evaluation, as_policy, evaluate
-from corral.tabular.measures import kl_rows
+from corral.tabular.measures import promise
 from corral.trust_region import dual
 
 Table = Float64[np.ndarray, "S A"]
@@ -74,17 +74,13 @@ class Run:
         claims = [(k, *claim) for k, update in enumerate(self.updates) for claim in update.bounds.items()]
         return [(k, name) for k, name, bound in claims if not bound.holds]
 
+    def gap_closed(self, best: float) -> float:
+        """(J(last) − J(ref))/(best − J(ref)), ref the first policy that exceeds no limit by more than 1e-6.
 
-@dataclass(frozen=True, eq=False)
-class Promise:
-    """What π_k's own quantities say of a candidate policy π."""
-
-    change: Returns
-    """The surrogates E_{s~d^π_k, a~π}[A^π_k]/(1−γ) of reward and costs, in the units of J and J_C."""
-    kl: float
-    """D̄_KL(π‖π_k)."""
-    worst: Returns
-    """√2γε^π/(1−γ)²·√D̄_KL: by how much the truth may miss each surrogate (Corollary 3)."""
+        1 is the optimum; NaN where no policy satisfied the limits.
+        """
+        reference = next((policy.J for policy in self.policies if policy.violation <= 1e-6), math.nan)
+        return (self.final.J - reference) / (best - reference)
 
 
 def softmax(logits: Table) -> Table:
@@ -129,16 +125,6 @@ def sizes(policy: Evaluation) -> Returns:
     return np.abs(policy.V).max(axis=1)
 
 
-def promise(old: Evaluation, policy: Table) -> Promise:
-    """The surrogates, the mean KL and the worst case of a candidate policy."""
-    gamma = old.cmdp.gamma
-    change = np.einsum("s,sa,ksa->k", old.d, policy - old.policy, old.A) / (1 - gamma)
-    visited = old.d > 0
-    kl = float(old.d[visited] @ kl_rows(policy[visited], old.policy[visited]))
-    epsilon = np.abs(np.einsum("sa,ksa->ks", policy, old.A)).max(axis=1)
-    return Promise(change, kl, math.sqrt(2 * kl) * gamma * epsilon / (1 - gamma) ** 2)
-
-
 def propose(
     old: Evaluation, logits: Table, delta: float, *, guaranteed: bool = False
 ) -> tuple[Table, dual.Case]:
@@ -157,8 +143,9 @@ def propose(
         alpha, beta, case = _solve(gram, c, radius)
         step = alpha * natural[0] - np.einsum("i,isa->sa", beta, natural[1:])
         promised = promise(old, softmax(logits + step))
-        if not promised.kl <= delta:
-            radius *= min(max(0.99 * delta / promised.kl, 0.1), 0.99)
+        kl = float(promised.kl)
+        if not kl <= delta:
+            radius *= min(max(0.99 * delta / kl, 0.1), 0.99)
             c = excess
             continue
         actual = excess + promised.change[1:] + (promised.worst[1:] if guaranteed else 0.0)

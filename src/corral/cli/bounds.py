@@ -1,0 +1,119 @@
+"""`corral bounds`: every result of the paper, checked on random finite CMDPs."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corral.cli import parse
+
+if TYPE_CHECKING:
+    from corral.tabular.survey import Survey
+
+
+@dataclass(frozen=True)
+class Config:
+    """Check every theoretical result of the paper on random finite CMDPs and random pairs of policies.
+
+    Each claim is evaluated exactly, for policies near and far apart, for updates and on a CMDP that attains
+    the bounds. Prints a table and saves a figure; the exit status is 1 if any claim is violated.
+    """
+
+    cmdps: int = 500
+    """Number of random CMDPs, each with its own discount."""
+    states: int = 10
+    """States of each CMDP."""
+    actions: int = 4
+    """Actions in each state."""
+    seed: int = 0
+    """Seed; CMDP k depends on this and on k alone."""
+    out: Path = Path("runs/bounds")
+    """Folder for bounds.png and bounds.json."""
+    json: bool = False
+    """Print the results as JSON instead of a table."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; 0 if every claim held, 1 if not."""
+    config = parse(Config, argv, "bounds")
+    from corral.tabular.bounds_figure import bounds_figure
+    from corral.tabular.plotting import replacing
+    from corral.tabular.survey import survey
+
+    began = time.perf_counter()
+    with _progress(config.cmdps) as advance:
+        found = survey(config.cmdps, config.states, config.actions, config.seed, advance)
+    seconds = time.perf_counter() - began
+    figure = config.out / "bounds.png"
+    bounds_figure(found, config.states, config.actions, config.seed, figure)
+    report = _report(config, found, seconds)
+    with replacing(config.out / "bounds.json") as temporary:
+        temporary.write_text(json.dumps(report, indent=2) + "\n")
+    if config.json:
+        print(json.dumps(report))
+    else:
+        _print_table(config, found, seconds, figure)
+    return 1 if found.broken else 0
+
+
+def _report(config: Config, found: "Survey", seconds: float) -> dict[str, Any]:
+    drawn = {name: getattr(config, name) for name in ("cmdps", "states", "actions", "seed")}
+    rows = [tally.summary() for tally in found.tallies.values()]
+    return drawn | {
+        "seconds": round(seconds, 2),
+        "violations": len(found.broken),
+        "broken": found.broken,
+        "results": rows,
+    }
+
+
+def _print_table(config: Config, found: "Survey", seconds: float, figure: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 110)
+    table = Table(box=None, header_style="bold", padding=(0, 1))
+    table.add_column("result", no_wrap=True)
+    for name in ("instances", "violations", "median", "min", "max", "largest gap", "older/new"):
+        table.add_column(name, justify="right")
+    for tally in found.tallies.values():
+        row = tally.summary()
+        numbers = (row[key] for key in ("median", "min", "max", "largest_gap", "improvement"))
+        style = "bold red" if tally.violations else None
+        cells = [_short(number) for number in numbers]
+        table.add_row(tally.result, f"{len(tally.errors):,}", f"{tally.violations:,}", *cells, style=style)
+    console.print(table)
+    console.print(
+        "median, min, max: tightness, true error over allowed error (1 attained, below 0 on the safe side)\n"
+        "largest gap: by how much an equality is missed; older/new: ratio of allowed errors, median",
+        style="dim",
+        highlight=False,
+    )
+    claims = sum(len(tally.errors) for tally in found.tallies.values())
+    verdict = f"{len(found.broken):,} violations" if found.broken else "no violation"
+    print(f"{verdict} in {claims:,} instances on {config.cmdps:,} CMDPs, {seconds:.1f} s; figure: {figure}")
+    for line in found.broken[:10]:
+        print(f"  {line}")
+
+
+def _short(number: Any) -> str:
+    return "" if number is None else f"{number:.3g}"
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """Report "done k of total" on stderr: a bar on a terminal, else a line for every tenth."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("random CMDPs", total=total)
+            yield lambda done: bar.update(task, completed=done)
+    else:
+        tenths = {total * k // 10 for k in range(1, 11)}
+        yield lambda done: print(f"{done} of {total} CMDPs", file=sys.stderr) if done in tenths else None

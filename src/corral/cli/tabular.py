@@ -1,0 +1,122 @@
+"""`corral tabular`: exact CPO on a gridworld, against the optimum by linear programming."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corral.cli import parse
+
+if TYPE_CHECKING:
+    from corral.tabular.gridworld import Gridworld
+    from corral.tabular.optimum import Optimum
+    from corral.tabular.update import Run
+
+
+@dataclass(frozen=True)
+class Config:
+    """Exact CPO on a gridworld with fire, water and an energy budget, against the linear-programming optimum.
+
+    Nothing is sampled. Every update is held to the paper's promises; the exit status is 1 if one is broken.
+    """
+
+    delta: float = 0.01
+    """Size of the trust region: the largest mean KL of an update."""
+    iterations: int = 300
+    """The most updates to make; the run ends sooner when no step of any size helps."""
+    seed: int = 0
+    """Seed of the first policy, whose logits are standard normal."""
+    out: Path = Path("runs/tabular")
+    """Folder for tabular.png, tabular-grid.png and tabular.json."""
+    json: bool = False
+    """Print the results as JSON instead of text."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; 0 if every promise of the paper held, 1 if not."""
+    config = parse(Config, argv, "tabular")
+    import numpy as np
+
+    from corral.errors import require
+    from corral.tabular.cpo import exact_cpo
+    from corral.tabular.gridworld import gridworld
+    from corral.tabular.gridworld_figures import grid_figure, progress_figure
+    from corral.tabular.guaranteed import guaranteed_updates
+    from corral.tabular.optimum import interior_policy, optimum
+    from corral.tabular.plotting import replacing
+    from corral.tabular.update import softmax
+
+    require(config.seed >= 0, f"seed must be at least 0, got {config.seed}")
+    world = gridworld()
+    best = optimum(world.cmdp)
+    start = softmax(np.random.default_rng(config.seed).normal(size=best.policy.shape))
+    _say("exact CPO on the gridworld (the first step compiles the dual: a few seconds)")
+    cpo = exact_cpo(world.cmdp, start, config.delta, config.iterations)
+    _say(f"{len(cpo.updates)} updates; now as many guaranteed updates, from a safe policy")
+    guaranteed = guaranteed_updates(world.cmdp, interior_policy(world.cmdp), len(cpo.updates))
+    _say("drawing")
+    progress_figure(world, cpo, guaranteed, best, config.out / "tabular.png")
+    maps = {
+        "first policy (lines: √probability of an action, dot: of waiting)": cpo.start,
+        "learned": cpo.final,
+    }
+    grid_figure(world, maps, config.out / "tabular-grid.png")
+    report = _report(config, world, best, cpo, guaranteed)
+    with replacing(config.out / "tabular.json") as temporary:
+        temporary.write_text(json.dumps(report, indent=2) + "\n")
+    if config.json:
+        print(json.dumps(report))
+    else:
+        _print(config, report)
+    return 1 if cpo.broken or guaranteed.broken else 0
+
+
+def _report(
+    config: Config, world: "Gridworld", best: "Optimum", cpo: "Run", guaranteed: "Run"
+) -> dict[str, Any]:
+    from corral.tabular.gridworld import COSTS
+
+    return {
+        "seed": config.seed,
+        "delta": config.delta,
+        "updates": len(cpo.updates),
+        "converged": cpo.converged,
+        "costs": list(COSTS),
+        "limits": list(world.cmdp.limits),
+        "optimum": {"J": best.J, "J_C": list(best.J_C), "multipliers": list(best.multipliers)},
+        "first": {"J": cpo.start.J, "J_C": list(cpo.start.J_C)},
+        "learned": {"J": cpo.final.J, "J_C": list(cpo.final.J_C)},
+        "guaranteed": {"J": guaranteed.final.J, "J_C": list(guaranteed.final.J_C)},
+        "violation": cpo.final.violation,
+        "gap_closed": cpo.gap_closed(best.J),
+        "guaranteed_gap_closed": guaranteed.gap_closed(best.J),
+        "claims": sum(len(update.bounds) for run in (cpo, guaranteed) for update in run.updates),
+        "broken": [f"update {k + 1}, {name}" for k, name in cpo.broken + guaranteed.broken],
+    }
+
+
+def _print(config: Config, report: dict[str, Any]) -> None:
+    rows = {
+        "first policy": report["first"],
+        "exact CPO": report["learned"],
+        "guaranteed update": report["guaranteed"],
+        "LP optimum": report["optimum"],
+    }
+    print(f"{'':<18}{'return':>10}" + "".join(f"{name:>10}" for name in report["costs"]))
+    for name, row in rows.items():
+        print(f"{name:<18}{row['J']:>10.4f}" + "".join(f"{cost:>10.4f}" for cost in row["J_C"]))
+    print(f"{'limit':<28}" + "".join(f"{limit:>10.4f}" for limit in report["limits"]))
+    end = "converged" if report["converged"] else "not converged"
+    print(
+        f"{report['updates']} updates, {end}: {report['gap_closed']:.4%} of the optimum's gap closed, "
+        f"largest excess over a limit {report['violation']:.1e}"
+    )
+    print(f"{report['claims']} of the paper's claims checked, {len(report['broken'])} broken")
+    for line in report["broken"][:10]:
+        print(f"  {line}")
+    print(f"figures: {config.out / 'tabular.png'}, {config.out / 'tabular-grid.png'}")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
