@@ -4,15 +4,18 @@ engine:  (state, control) -> RobotState of the new state        scenario:  every
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from corral.envs.base import Box, EnvSpec, Timestep
 from corral.envs.robots import Robot, RobotState
 from corral.envs.tasks import Task
+
+AnyArray = TypeVar("AnyArray", Array, np.ndarray)
 
 
 class Episode(NamedTuple):
@@ -50,10 +53,10 @@ class Scenario:
         length = jnp.int32(last) if first is None else jax.random.randint(for_length, (), first, last + 1)
         return qpos, qvel, Episode(jnp.int32(0), length, self.task.draw_layout(for_layout))
 
-    def control(self, action: Float[Array, " a"]) -> Float[Array, " a"]:
-        """[-1, 1] mapped onto the control range and clipped to it (the ranges are symmetric)."""
-        half_range = jnp.asarray(self.robot.control)
-        return action if self.task.raw_actions else jnp.clip(action, -1, 1) * half_range
+    def control(self, action: AnyArray) -> AnyArray:
+        """[-1, 1] mapped onto the control range and clipped to it (the ranges are symmetric): (..., a)."""
+        half_range = np.asarray(self.robot.control, np.float32)
+        return action if self.task.raw_actions else action.clip(-1, 1) * half_range
 
     def observe(self, episode: Episode, state: RobotState) -> Float[Array, " o"]:
         """The robot's own senses, then the task's readings."""
@@ -71,7 +74,7 @@ class Scenario:
         broken = ~jnp.all(jnp.stack([jnp.all(jnp.isfinite(part)) for part in state]))
         state = RobotState(*(jnp.where(broken, 0.0, part) for part in state))
         fallen = broken | self.robot.fallen(state)
-        effort = self.control(action) / jnp.asarray(self.robot.control)
+        effort = self.control(action) / np.asarray(self.robot.control, np.float32)
         score = self.task.score(self.robot, episode.layout, state, effort, fallen)
         episode = Episode(episode.time + 1, episode.length, score.layout)
         terminated = fallen | score.done

@@ -1,0 +1,122 @@
+"""The environments on MuJoCo's C engine: `physics.py` moves the robots, the scenario judges all slots.
+
+The scenario's functions run jitted over the whole batch, on the CPU, in float32; the physics is float64. What
+passes between the two each step is packed into one array either way, since a small array costs as much to
+hand over as a large one.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from corral.envs.base import HostEnv, HostStep, Timestep, select
+from corral.envs.physics import Physics
+from corral.envs.robots import RobotState
+from corral.envs.scenario import Episode, Scenario
+from corral.envs.tasks import Gather
+from corral.envs.vector import slot_keys
+
+# Few robots end in any one step; their starts are drawn by a call compiled for this many.
+_FEW = 8
+
+
+class ThreadedEnv(HostEnv):
+    """N robots on `threads` threads (None: one per core)."""
+
+    def __init__(self, scenario: Scenario, num_envs: int, threads: int | None = None) -> None:
+        self.spec = scenario.spec
+        self.num_envs = num_envs
+        self.scenario = scenario
+        robot, walled = scenario.robot, isinstance(scenario.task, Gather)
+        self.physics = Physics(robot.name, walled, robot.wrench_size > 0, num_envs, threads)
+        self._seed = np.uint32(0)
+        self._episodes = np.zeros(num_envs, np.uint32)
+        self._memory: tuple[Episode, Array] | None = None
+        """Of the compiled calls: the episodes and the latest observations of all slots."""
+        self._cpu = jax.devices("cpu")[0]
+        self._draw = jax.jit(self._draw_starts)
+        self._begin = jax.jit(self._begin_slots)
+        self._judge = jax.jit(self._judge_slots)
+
+    def reset(self, seed: int) -> np.ndarray:
+        """As the contract says."""
+        self._seed = np.uint32(seed)
+        self._episodes[:] = 0
+        self._memory = None
+        return self._start(np.arange(self.num_envs), self.num_envs)
+
+    def step(self, actions: np.ndarray, active: np.ndarray | None = None) -> HostStep:
+        """As the contract says."""
+        actions = np.asarray(actions, np.float32)
+        active = np.ones(self.num_envs, bool) if active is None else np.asarray(active, bool)
+        self.physics.step(np.flatnonzero(active).tolist(), self.scenario.control(actions))
+        with jax.default_device(self._cpu):
+            self._memory, judged = self._judge(self._memory, self._packed_state(), actions, active)
+        size, costs = self.spec.observation_size, len(self.spec.constraints)
+        final_obs, reward, cost, flags = np.split(
+            np.array(judged), [size, size + 1, size + 1 + costs], axis=1
+        )
+        terminated, truncated, broken = flags.T > 0
+        obs = final_obs.copy()
+        ended = np.flatnonzero(terminated | truncated)
+        if len(ended):
+            self._episodes[ended] += 1
+            obs[ended] = self._start(ended, _FEW if len(ended) <= _FEW else self.num_envs)
+        return HostStep(obs, reward[:, 0], cost, terminated, truncated, final_obs, broken)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self.physics.close()
+
+    def _start(self, slots: np.ndarray, size: int) -> np.ndarray:
+        """Start the next episode in these slots: their observations, in the order of `slots`.
+
+        `size` is the length the compiled calls are padded to, since every new length is compiled anew.
+        """
+        padded = np.resize(slots, size)
+        with jax.default_device(self._cpu):
+            qpos, qvel, episode = self._draw(self._seed, padded, self._episodes[padded])
+            self.physics.place(slots.tolist(), np.asarray(qpos)[: len(slots)], np.asarray(qvel)[: len(slots)])
+            state = self._packed_state(padded.tolist())
+            self._memory, obs = self._begin(self._memory, padded, episode, state)
+        return np.array(obs)[: len(slots)]
+
+    def _packed_state(self, slots: list[int] | None = None) -> np.ndarray:
+        """The `RobotState` of these slots, or of all, side by side in one array."""
+        return np.concatenate(self.physics.read(slots), axis=1, dtype=np.float32, casting="same_kind")
+
+    def _unpacked(self, state: Array) -> RobotState:
+        robot = self.scenario.robot
+        ends = np.cumsum([len(robot.start), robot.nv, 3, 3])
+        return RobotState(*jnp.split(state, ends, axis=1))
+
+    def _draw_starts(self, seed: Array, slots: Array, episodes: Array) -> tuple[Array, Array, Episode]:
+        return jax.vmap(self.scenario.start)(slot_keys(seed, slots, episodes))
+
+    def _begin_slots(
+        self, memory: tuple[Episode, Array] | None, slots: Array, episode: Episode, state: Array
+    ) -> tuple[tuple[Episode, Array], Array]:
+        """Observe fresh starts and remember them; with no memory yet, `slots` are all."""
+        obs = jax.vmap(self.scenario.observe)(episode, self._unpacked(state))
+        if memory is None:
+            return (episode, obs), obs
+        return jax.tree.map(lambda old, new: old.at[slots].set(new), memory, (episode, obs)), obs
+
+    def _judge_slots(
+        self, memory: tuple[Episode, Array], state: Array, actions: Array, active: Array
+    ) -> tuple[tuple[Episode, Array], Array]:
+        """`Scenario.advance` for every slot, except that nothing happens to those not active.
+
+        Returns the new memory and the fields of the `Timestep` side by side in one array.
+        """
+        episode, obs = memory
+        advanced, timestep = jax.vmap(self.scenario.advance)(episode, self._unpacked(state), actions)
+        still = Timestep(obs, *(jnp.zeros_like(part) for part in timestep[1:]))
+
+        def keep(new: Array, old: Array) -> Array:
+            return select(active, new, old)
+
+        advanced, timestep = jax.tree.map(keep, (advanced, timestep), (episode, still))
+        columns = [part.astype(jnp.float32).reshape(self.num_envs, -1) for part in timestep]
+        return (advanced, timestep.obs), jnp.concatenate(columns, axis=1)
