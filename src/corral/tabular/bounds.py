@@ -18,10 +18,9 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float64
-from numpy.typing import ArrayLike
 
 from corral.errors import require, require_in
-from corral.tabular.cmdp import Evaluation, as_floats, signals_of
+from corral.tabular.cmdp import ArrayLike, Evaluation, as_floats, signals_of
 from corral.tabular.measures import (
     epsilon,
     largest,
@@ -235,7 +234,7 @@ def _corollary(old: Evaluation, new: Evaluation, signal: int, side: Side, diverg
 
 
 def _worst_case(old: Evaluation, new: Evaluation, delta: float, signal: int) -> float:
-    require_in("delta", delta, 0, math.inf, closed="()")
+    require_in("delta", delta, 0.0, math.inf, closed="()")
     gamma = old.cmdp.gamma
     return math.sqrt(2 * delta) * gamma * epsilon(old, new, signal) / (1 - gamma) ** 2
 

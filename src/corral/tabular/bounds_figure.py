@@ -62,7 +62,7 @@ def _error_against_allowance(ax: Any, found: Survey) -> None:
         # Errors at rounding level say nothing of the bound.
         shown = (kinds == kind) & (error > 1e-12)
         ax.scatter(allowance[shown], error[shown], s=7, color=colour, alpha=0.6, lw=0, label=label)
-    ends = np.array([allowance.min() / 2, allowance.max() * 2])
+    ends = np.array([allowance[allowance > 0].min() / 2, allowance.max() * 2])
     ax.plot(ends, ends, color=BLACK, lw=1)
     ax.text(ends[1] / 3, ends[1], "attained", ha="right", va="top")
     ax.set(xscale="log", yscale="log", xlabel="allowed by Theorem 1, 2γε·E[D_TV]/(1−γ)²")
@@ -79,6 +79,8 @@ def _improvement(ax: Any, found: Survey) -> None:
     }
     for name, (label, colour, style) in rows.items():
         ratios = np.sort(found.tallies[name].improvements)
+        if not ratios.size:
+            continue
         share = np.arange(1, len(ratios) + 1) / len(ratios)
         ax.plot(ratios, share, color=colour, ls=style, label=f"{label}: {np.median(ratios):.3g}")
     ax.axvline(1, color=GREY, lw=1)

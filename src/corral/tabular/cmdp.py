@@ -7,12 +7,18 @@ Everything is float64 NumPy and solved, never sampled.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float64
-from numpy.typing import ArrayLike
 
 from corral.errors import CorralError, require, require_finite, require_in, require_shape
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike as ArrayLike
+else:
+    # NumPy spells it as a union that run-time checkers read more strictly than static ones: no plain floats.
+    ArrayLike = Any
 
 # Distributions may be off by a float32 rounding; they are rescaled to sum to one in float64.
 _SUM_TOLERANCE = 1e-6
@@ -38,22 +44,20 @@ class CMDP:
     """E[Cᵢ(s, a, s') | s, a]."""
 
     def __init__(
-        self, P: ArrayLike, R: ArrayLike, C: ArrayLike, mu: ArrayLike, gamma: float, limits: ArrayLike
+        self, P: ArrayLike, R: ArrayLike, C: ArrayLike, mu: ArrayLike, gamma: ArrayLike, limits: ArrayLike
     ) -> None:
         P, R, C = as_floats("P", P), as_floats("R", R), as_floats("C", C)
         mu, limits = as_floats("mu", mu), as_floats("limits", limits)
         require_shape("P", P, (None, None, None), "(states, actions, states)")
         states, actions, _ = P.shape
-        require(
-            states > 0 and actions > 0, f"P must have a state and an action at least, got shape {P.shape}"
-        )
+        require(states > 0 and actions > 0, f"P must have states and actions, got shape {P.shape}")
         require_shape("P", P, (states, actions, states), "(states, actions, states)")
         require_shape("R", R, P.shape, "(states, actions, states)")
         require_shape("limits", limits, (None,), "(constraints,)")
         require_shape("C", C, (len(limits), *P.shape), "(constraints, states, actions, states)")
         require_shape("mu", mu, (states,), "(states,)")
         gamma = float(as_floats("gamma", gamma, ()))
-        require_in("gamma", gamma, 0, 1, closed="[)")
+        require_in("gamma", gamma, 0.0, 1.0, closed="[)")
         P, mu = as_distribution("P", P), as_distribution("mu", mu)
         fields = {"P": P, "R": R, "C": C, "mu": mu, "limits": limits}
         fields |= {"reward": np.einsum("sat,sat->sa", P, R), "costs": np.einsum("sat,isat->isa", P, C)}
@@ -90,7 +94,7 @@ class CMDP:
 class Evaluation:
     """A policy and everything the theory says about it, exactly.
 
-    Rows of `V`, `Q`, `A` and `returns` are the reward (row 0) and the m costs (rows 1..m).
+    The k = 1 + m rows of `V`, `Q`, `A` and `returns` are the reward (row 0) and the m costs (rows 1..m).
     """
 
     cmdp: CMDP
@@ -98,13 +102,13 @@ class Evaluation:
     """π(a|s)."""
     d: Float64[np.ndarray, " S"]
     """d^π = (1−γ) Σ_t γ^t P(s_t = s | π): the discounted future state distribution."""
-    V: Float64[np.ndarray, "1+m S"]
+    V: Float64[np.ndarray, "k S"]
     """Σ_t γ^t of the signal from s on."""
-    Q: Float64[np.ndarray, "1+m S A"]
+    Q: Float64[np.ndarray, "k S A"]
     """The same from (s, a) on."""
-    A: Float64[np.ndarray, "1+m S A"]
+    A: Float64[np.ndarray, "k S A"]
     """Advantages Q − V."""
-    returns: Float64[np.ndarray, " 1+m"]
+    returns: Float64[np.ndarray, " k"]
     """J(π), J_C₁(π), .., J_Cₘ(π)."""
 
     @property
@@ -139,7 +143,7 @@ def evaluate(cmdp: CMDP, policy: ArrayLike) -> Evaluation:
     return Evaluation(cmdp, pi, d, V, Q, Q - V[:, :, None], V @ cmdp.mu)
 
 
-def signals_of(cmdp: CMDP) -> Float64[np.ndarray, "1+m S A"]:
+def signals_of(cmdp: CMDP) -> Float64[np.ndarray, "k S A"]:
     """The expected reward (row 0) and costs (rows 1..m) of each state and action."""
     return np.concatenate([cmdp.reward[None], cmdp.costs])
 

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from corral.errors import require, require_in
 from corral.tabular.bounds import (
@@ -16,7 +15,7 @@ from corral.tabular.bounds import (
     proposition_1,
     proposition_2,
 )
-from corral.tabular.cmdp import CMDP, Evaluation, evaluate
+from corral.tabular.cmdp import CMDP, ArrayLike, Evaluation, evaluate
 from corral.tabular.measures import promise
 from corral.tabular.update import Run, Table, Update, bounded, propose, sizes, softmax, start_logits
 from corral.trust_region import dual
@@ -33,7 +32,7 @@ def exact_cpo(cmdp: CMDP, start: ArrayLike, delta: float = 0.1, iterations: int 
     (cpo), by `trust_region.dual` and a line search. A refused step quarters δ; a step taken doubles it, up to
     its first value. The run has converged when δ is down to nothing: no step of any size helps.
     """
-    require_in("delta", delta, 0, math.inf, closed="()")
+    require_in("delta", delta, 0.0, math.inf, closed="()")
     require(iterations >= 0, f"iterations must be at least 0, got {iterations}")
     logits, old = start_logits(cmdp, start)
     first, radius = old, delta

@@ -23,7 +23,7 @@ def random_cmdp(
     require(states >= 1, f"states must be at least 1, got {states}")
     require(actions >= 1, f"actions must be at least 1, got {actions}")
     require(constraints >= 0, f"constraints must be at least 0, got {constraints}")
-    require_in("gamma", gamma, 0, 1, closed="[)")
+    require_in("gamma", gamma, 0.0, 1.0, closed="[)")
     for _ in range(_ATTEMPTS):
         cmdp = CMDP(
             P=rng.dirichlet(np.full(states, 0.3), size=(states, actions)),

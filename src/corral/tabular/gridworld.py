@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
-from corral.errors import require, require_in
-from corral.tabular.cmdp import CMDP
+from corral.errors import require, require_in, require_shape
+from corral.tabular.cmdp import CMDP, ArrayLike
 
 MAP = """
 . . . . . . . . . .
@@ -41,14 +41,15 @@ def gridworld(
     grid: str = MAP,
     slip: float = 0.1,
     gamma: float = 0.97,
-    limits: tuple[float, float, float] = (1.0, 2.0, 25.0),
+    limits: ArrayLike = (1.0, 2.0, 25.0),
 ) -> Gridworld:
     """A courier walks from S to G for reward 1 and is put back at S, for ever.
 
     A move goes astray to either side with probability slip/2 each; walls and the edge stop it. `limits` bound
     the discounted numbers of fire cells entered, water cells entered and moves made.
     """
-    require_in("slip", slip, 0, 1)
+    require_in("slip", slip, 0.0, 1.0)
+    require_shape("limits", limits, (len(COSTS),), ", ".join(COSTS))
     rows = tuple(line.replace(" ", "") for line in grid.split("\n") if line.strip())
     require(len({len(row) for row in rows}) == 1, "grid must have rows of one length")
     unknown = sorted(set("".join(rows)) - set("SG#FW."))

@@ -1,11 +1,10 @@
 """The update the paper derives CPO from: returns never fall, limits are never broken, and steps are small."""
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from corral.errors import require
 from corral.tabular.bounds import ROUNDING, Bound, change_bound
-from corral.tabular.cmdp import CMDP, Evaluation, evaluate
+from corral.tabular.cmdp import CMDP, ArrayLike, Evaluation, evaluate
 from corral.tabular.measures import promise
 from corral.tabular.update import Run, Table, Update, bounded, propose, sizes, softmax, start_logits
 from corral.trust_region import dual

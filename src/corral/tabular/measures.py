@@ -14,11 +14,11 @@ from corral.tabular.cmdp import Evaluation
 class Promise:
     """What π's own quantities say of candidate policies π', for the reward (column 0) and costs (1..m)."""
 
-    change: Float64[np.ndarray, "*n 1+m"]
+    change: Float64[np.ndarray, "*n k"]
     """The surrogates E_{s~d^π, a~π'}[A^π]/(1−γ), in the units of J and J_C."""
     kl: Float64[np.ndarray, "*n"]
     """D̄_KL(π'‖π)."""
-    worst: Float64[np.ndarray, "*n 1+m"]
+    worst: Float64[np.ndarray, "*n k"]
     """By how much the truth may miss each surrogate, by Corollary 3: √2γε^π'/(1−γ)²·√D̄_KL."""
 
 

@@ -35,7 +35,7 @@ def kakade_langford_2002(
 
     J(π') − J(π) ≥ α/(1−γ)·(𝔸 − 2αγε/(1−γ(1−α))),   𝔸 = E_{s~d^π, a~π̂}[A^π],   ε = max_s |E_{a~π̂}A^π|
     """
-    require_in("share", share, 0, 1)
+    require_in("share", share, 0.0, 1.0)
     require_signal(old, goal, signal)
     require_signal(old, new, signal)
     mixture = (1 - share) * old.policy + share * goal.policy
@@ -51,6 +51,7 @@ def kakade_langford_2002(
 
 
 def _schulman(old: Evaluation, new: Evaluation, signal: int, divergence: float) -> Bound:
+    require_signal(old, new, signal)
     horizon = 1 / (1 - old.cmdp.gamma)
     L, _, size = surrogate_terms(old, new, old.V[signal], signal)
     coefficient = 4 * old.cmdp.gamma * largest(old.A[signal]) * horizon**2

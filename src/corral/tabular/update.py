@@ -10,24 +10,22 @@ H is singular along constants per state, which leave π alone; A/(1−γ) is the
 """
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float64
-from numpy.typing import ArrayLike
 
 from corral.errors import require
 from corral.tabular.bounds import ROUNDING, Bound
-from corral.tabular.cmdp import CMDP, Evaluation, as_policy, evaluate
+from corral.tabular.cmdp import CMDP, ArrayLike, Evaluation, as_policy, evaluate
 from corral.tabular.measures import promise
 from corral.trust_region import dual
 
 Table = Float64[np.ndarray, "S A"]
-Signals = Float64[np.ndarray, "1+m S A"]
-Returns = Float64[np.ndarray, " 1+m"]
+Signals = Float64[np.ndarray, "k S A"]
+Returns = Float64[np.ndarray, " k"]
 
 _LINEARISATIONS = 20
 _LOGIT_RANGE = 20.0
@@ -74,13 +72,13 @@ class Run:
         claims = [(k, *claim) for k, update in enumerate(self.updates) for claim in update.bounds.items()]
         return [(k, name) for k, name, bound in claims if not bound.holds]
 
-    def gap_closed(self, best: float) -> float:
-        """(J(last) − J(ref))/(best − J(ref)), ref the first policy that exceeds no limit by more than 1e-6.
+    def gap_closed(self, best: float, reference: float | None = None) -> float:
+        """(J(last) − reference)/(best − reference), 1 at the optimum. The reference is J(π₀) by default.
 
-        1 is the optimum; NaN where no policy satisfied the limits.
+        From a start that breaks the limits J(π₀) may lie anywhere, also above the optimum: give a feasible one.
         """
-        reference = next((policy.J for policy in self.policies if policy.violation <= 1e-6), math.nan)
-        return (self.final.J - reference) / (best - reference)
+        origin = self.start.J if reference is None else reference
+        return (self.final.J - origin) / (best - origin)
 
 
 def softmax(logits: Table) -> Table:
@@ -147,6 +145,10 @@ def propose(
         if not kl <= delta:
             radius *= min(max(0.99 * delta / kl, 0.1), 0.99)
             c = excess
+            continue
+        if case >= dual.Case.RECOVERY and c is not excess:
+            # The correction, not π_k, made the subproblem infeasible: the step was too long to be corrected.
+            c, radius = excess, radius / 4
             continue
         actual = excess + promised.change[1:] + (promised.worst[1:] if guaranteed else 0.0)
         if case >= dual.Case.RECOVERY or np.all(actual <= ROUNDING / 10 * sizes(old)[1:]):
