@@ -1,0 +1,76 @@
+"""Conjugate gradients for A X = B with A symmetric positive definite, known only through products."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from corral.errors import require
+
+
+class CGResult(NamedTuple):
+    """An approximate solution and how good it is."""
+
+    x: Float[Array, "n k"]
+    residual: Float[Array, " k"]
+    """‖b − Ax‖/‖b‖ of each right-hand side, from the recurrence (0 where b = 0)."""
+    iterations: Int[Array, ""]
+    """Products with A for each right-hand side that was still being solved."""
+
+
+class _State(NamedTuple):
+    x: Float[Array, "n k"]
+    r: Float[Array, "n k"]
+    p: Float[Array, "n k"]
+    rr: Float[Array, " k"]
+    running: Bool[Array, " k"]
+    count: Int[Array, ""]
+
+
+def solve(
+    product: Callable[[Float[Array, "n k"]], Float[Array, "n k"]],
+    b: Float[Array, "n k"],
+    *,
+    iterations: int = 10,
+    tolerance: float = 0.0,
+) -> CGResult:
+    """Solve A X = b for all k columns at once, at most `iterations` products of A with an (n, k) matrix.
+
+    A column stops when ‖residual‖ ≤ tolerance·‖b‖, which does not depend on the scale of A or b, or when A gives it no
+    positive curvature pᵀAp (A is not positive definite there, or the column is solved to the last bit); the others go
+    on. Columns do not influence each other. A non-finite product stops its column at the last good iterate.
+    """
+    require(np.ndim(b) == 2, f"b must have shape (n, k), one column per right-hand side, got {np.shape(b)}")
+    require(iterations >= 0, f"iterations must not be negative, got {iterations}")
+    require(0 <= tolerance < 1, f"tolerance must lie in [0, 1), got {tolerance}")
+    # Columns are scaled to length one, so that squares neither overflow nor underflow whatever the units of b.
+    size = jnp.max(jnp.abs(b), axis=0)
+    size = jnp.where(size > 0, size, 1)
+    length = size * jnp.linalg.norm(b / size, axis=0)
+    unit = b / jnp.where(length > 0, length, 1)
+
+    def step(state: _State) -> _State:
+        Ap = product(state.p)
+        curvature = jnp.sum(state.p * Ap, axis=0)
+        good = state.running & (curvature > 0) & jnp.isfinite(curvature)
+        step_length = jnp.where(good, state.rr / jnp.where(good, curvature, 1), 0)
+        # 0 · Ap would let a non-finite product through.
+        x = state.x + step_length * state.p
+        r = jnp.where(good, state.r - step_length * jnp.where(good, Ap, 0), state.r)
+        rr = jnp.sum(r * r, axis=0)
+        p = jnp.where(good, r + rr / jnp.where(state.rr > 0, state.rr, 1) * state.p, state.p)
+        return _State(x, r, p, rr, good & (rr > tolerance**2), state.count + 1)
+
+    rr = jnp.sum(unit * unit, axis=0)
+    start = _State(jnp.zeros_like(unit), unit, unit, rr, rr > 0, jnp.zeros((), jnp.int32))
+    end = lax.while_loop(lambda s: jnp.any(s.running) & (s.count < iterations), step, start)
+    return CGResult(end.x * length, jnp.sqrt(end.rr), end.count)
+
+
+def columns(product: Callable[[Float[Array, " n"]], Float[Array, " n"]]) -> Callable[[Array], Array]:
+    """A product with vectors, (n,) → (n,), as the product with matrices that `solve` wants."""
+    return jax.vmap(product, in_axes=1, out_axes=1)

@@ -1,0 +1,233 @@
+"""The exact solution of CPO's subproblem, from its dual, for any number of constraints.
+
+    maximise gᵀx   subject to   cᵢ + bᵢᵀx ≤ 0 (i = 1..m),   ½ xᵀHx ≤ δ
+    q = gᵀH⁻¹g,   r = BᵀH⁻¹g,   S = BᵀH⁻¹B
+
+Everything here happens in the span of g and B under the inner product of H⁻¹, so q, r and S are all there is to know
+of them. The step is x = α H⁻¹g − H⁻¹Bβ with α, β ≥ 0.
+
+**The idea.** For a given α the best β makes x the projection of αH⁻¹g onto the polyhedron of the linearised constraints:
+
+    β(α) = argmin_{β ≥ 0} ½βᵀSβ − (c + αr)ᵀβ
+
+At α = 0 this is the least-norm point that satisfies the constraints: if even that lies outside the trust region,
+nothing inside it is feasible and its direction is the recovery step. Otherwise ‖x(α)‖ grows with α, piecewise in
+closed form, and the answer is the α at which it meets the trust region's boundary (α = 1/λ, β = ν/λ). If g is a
+non-negative combination of active constraint gradients it never does; x(α) stops at a vertex, which is optimal with
+λ = 0, and α, β stay finite. docs/dual.md derives all of this.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from corral.errors import require, require_finite, require_shape
+from corral.trust_region import parametric
+
+Numbers = ArrayLike | Sequence[Any]
+"""An array, a number, or lists of them."""
+
+
+class Case(IntEnum):
+    """What the constraints and the trust region look like from the current policy."""
+
+    INSIDE = 0
+    """The trust region lies wholly inside the constraints: the plain TRPO step."""
+    BOUNDARY = 1
+    """The current policy is feasible and a constraint's boundary cuts the trust region."""
+    FEASIBLE_RECOVERY = 2
+    """The current policy violates a constraint, but part of the trust region is feasible."""
+    RECOVERY = 3
+    """Nothing in the trust region is feasible: the step goes straight towards feasibility, ignoring reward."""
+    CONTRADICTORY = 4
+    """No step of any length satisfies the linearised constraints: the step minimises their largest violation."""
+    ZERO_GRADIENT = 5
+    """A violated constraint has gradient zero, so no step can repair it: the step only recovers the others."""
+    NOT_FINITE = 6
+    """An input was NaN or infinite: the step is zero."""
+
+
+class Solution(NamedTuple):
+    """The step x = alpha·H⁻¹g − H⁻¹B·beta and the multipliers behind it."""
+
+    alpha: Float[Array, ""]
+    """Weight of H⁻¹g: 1/λ where λ > 0, finite where λ = 0, and 0 when recovering."""
+    beta: Float[Array, " m"]
+    """Weights of H⁻¹B, all ≥ 0: ν/λ where λ > 0."""
+    lam: Float[Array, ""]
+    """Multiplier of the trust region; 0 at a vertex, and 0 when recovering (no multiplier exists there)."""
+    nu: Float[Array, " m"]
+    """Multipliers of the constraints, the price of each in units of the objective; 0 when recovering."""
+    case: Int[Array, ""]
+    """A `Case`, as an integer."""
+
+
+def solve(q: Numbers, r: Numbers, S: Numbers, c: Numbers, delta: Numbers) -> Solution:
+    """Solve the subproblem of the module's docstring for q (), r (m,), S (m, m), c (m,) and delta () > 0.
+
+    Can be jitted and vmapped, in float32 and float64. Every input gives a finite step and a `Case`: parallel, repeated,
+    opposite, vanishing or contradictory constraints included. Deciding that something is zero uses the rounding of the
+    inputs and nothing else, after g, each bᵢ and the trust region have been scaled to one, so a rescaled problem gets
+    the rescaled answer.
+    """
+    values = [np.asarray(x) if isinstance(x, Sequence) else x for x in (q, r, S, c, delta)]
+    dtype = jnp.result_type(*values, jnp.float32)
+    require(
+        bool(jnp.issubdtype(dtype, jnp.floating)), f"the inputs of solve must be real numbers, got {dtype}"
+    )
+    m = np.shape(c)[0] if np.ndim(c) == 1 else -1
+    require(m >= 0, f"c must have shape (m,), one entry per constraint, got {np.shape(c)}")
+    require_shape("q", q, ())
+    require_shape("r", r, (m,), "one entry per constraint, as many as c has")
+    require_shape("S", S, (m, m), "(constraints, constraints)")
+    require_shape("delta", delta, ())
+    if not isinstance(delta, jax.core.Tracer):
+        require_finite("delta", delta)
+        require(bool(np.asarray(delta) > 0), f"delta, the trust region's size, must be positive, got {delta}")
+    return _solve(*(jnp.asarray(value, dtype) for value in values))
+
+
+class _Unit(NamedTuple):
+    """The same problem with g, each bᵢ and the trust region's radius √(2δ) scaled to length one."""
+
+    rho: Float[Array, " m"]
+    """Cosines of the angles between g and the bᵢ."""
+    S: Float[Array, "m m"]
+    """Cosines of the angles between the bᵢ."""
+    c: Float[Array, " m"]
+    """Distances to the constraints' boundaries in radii: ≤ −1 is out of reach, > 1 cannot be repaired in one step."""
+    live: Float[Array, " m"]
+    """1 where bᵢ ≠ 0, else 0 (and the constraint's row and column above are zero)."""
+    g: Float[Array, ""]
+    """1 where g ≠ 0, else 0."""
+
+
+def _unit(x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """1 where the length x is positive, and 1/x there; 0 elsewhere."""
+    positive = x > 0
+    return positive.astype(x.dtype), jnp.where(positive, 1 / jnp.where(positive, x, 1), 0)
+
+
+def _solve(
+    q: Float[Array, ""],
+    r: Float[Array, " m"],
+    S: Float[Array, "m m"],
+    c: Float[Array, " m"],
+    delta: Float[Array, ""],
+) -> Solution:
+    dtype, m = q.dtype, c.shape[0]
+    finite = jnp.isfinite(delta) & (delta > 0)
+    for value in (q, r, S, c):
+        finite &= jnp.all(jnp.isfinite(value))
+    q, r, S, c = (jnp.where(finite, value, 0) for value in (q, r, S, c))
+    radius = jnp.sqrt(2 * jnp.where(finite, delta, 1))
+
+    g_length, b_length = jnp.sqrt(jnp.maximum(q, 0)), jnp.sqrt(jnp.maximum(jnp.diagonal(S), 0))
+    g_live, g_inverse = _unit(g_length)
+    b_live, b_inverse = _unit(b_length)
+    # No quotient of lengths may overflow; a constraint this far away is out of reach on either side.
+    far = jnp.finfo(dtype).max ** 0.25
+    unit = _Unit(
+        # Cauchy-Schwarz bounds every cosine by one; inexact q, r, S (from truncated CG) may not know.
+        rho=jnp.clip(r * b_inverse * g_inverse, -1, 1),
+        S=jnp.where(jnp.eye(m, dtype=bool), b_live, jnp.clip(S * b_inverse * b_inverse[:, None], -1, 1)),
+        c=jnp.clip(c * b_inverse / radius, -far, far),
+        live=b_live,
+        g=g_live,
+    )
+    stuck = jnp.any((b_live == 0) & (c > 0))
+    solved = (_no_constraints, _one_constraint, _any_constraints)[min(m, 2)](unit)
+
+    # Back to the units of the problem. alpha = 1/λ; at a vertex λ = 0 and the multipliers are known without it.
+    infeasible = stuck | solved.outside
+    alpha = jnp.where(infeasible, 0, solved.t) * radius * g_inverse
+    beta = jnp.where(infeasible, solved.recovery, solved.beta) * radius * b_inverse
+    smooth = (alpha > 0) & ~solved.vertex
+    lam = jnp.where(smooth, 1 / jnp.where(smooth, alpha, 1), 0)
+    nu = jnp.where(solved.vertex, solved.nu * g_length * b_inverse, lam * beta)
+    nu = jnp.where(infeasible, 0, nu)
+
+    feasible_now = jnp.all(c <= 0)
+    untouched = jnp.all((unit.c <= -1) | (b_live == 0))
+    case = jnp.where(feasible_now, jnp.where(untouched, Case.INSIDE, Case.BOUNDARY), Case.FEASIBLE_RECOVERY)
+    case = jnp.where(solved.outside, Case.RECOVERY, case)
+    case = jnp.where(solved.contradictory, Case.CONTRADICTORY, case)
+    case = jnp.where(stuck, Case.ZERO_GRADIENT, case)
+    case = jnp.where(finite, case, Case.NOT_FINITE)
+    keep = finite.astype(dtype)
+    return Solution(keep * alpha, keep * beta, keep * lam, keep * nu, case.astype(jnp.int32))
+
+
+class _Solved(NamedTuple):
+    """An answer to the unit problem: the step is t·g − Bβ."""
+
+    t: Float[Array, ""]
+    beta: Float[Array, " m"]
+    """β at t, where the problem is feasible."""
+    recovery: Float[Array, " m"]
+    """The step −Bβ to take where it is not, never longer than one."""
+    nu: Float[Array, " m"]
+    """g = Bν, at a vertex."""
+    vertex: Array
+    """λ = 0: g is a non-negative combination of active constraint gradients."""
+    outside: Array
+    """No point of the trust region is feasible."""
+    contradictory: Array
+    """No point at all is feasible."""
+
+
+def _no_constraints(unit: _Unit) -> _Solved:
+    """The TRPO step: along g to the boundary."""
+    none, no = jnp.zeros_like(unit.c), jnp.zeros((), bool)
+    return _Solved(unit.g, none, none, none, vertex=unit.g == 0, outside=no, contradictory=no)
+
+
+def _one_constraint(unit: _Unit) -> _Solved:
+    """The paper's closed form (its theorem on the LQCLP), with q = s = 1 and 2δ = 1.
+
+    The unconstrained optimum is t = 1. Where it violates the constraint, c + ρ > 0, the constraint is active: the
+    paper's λ_a with 1/λ² = t² = (1 − c²)/(1 − ρ²) and ν/λ = c + tρ. No comparison of f_a and f_b is needed, because
+    a convex problem whose unconstrained optimum is infeasible has its optimum on the boundary.
+    """
+    (rho,), (c,), (live,) = unit.rho, unit.c, unit.live
+    # 1 − ρ² without the cancellation of squaring first. ρ itself is known to rounding, and so is this.
+    across = (1 - rho) * (1 + rho)
+    active = (live > 0) & (c + rho > 0)
+    vertex = (active & (across <= parametric.rounding(c.dtype))) | (unit.g == 0)
+    reach = jnp.maximum(1 - c, 0) * (1 + c)
+    t_active = jnp.sqrt(jnp.maximum(reach, 0) / jnp.where(vertex | ~active, 1, across))
+    # At a vertex the step is −cb whatever t; the smallest t with β = c + tρ ≥ 0 is the one with least cancellation.
+    t = jnp.where(vertex, jnp.maximum(-c * rho, 0), jnp.where(active, t_active, 1)) * unit.g
+    least = jnp.maximum(c, 0)
+    return _Solved(
+        t=t,
+        beta=jnp.where(active, jnp.maximum(c + t * rho, 0), 0)[None],
+        recovery=jnp.minimum(least, 1)[None],
+        nu=jnp.where(active, jnp.maximum(rho, 0), 0)[None],
+        vertex=vertex,
+        outside=c > 1,
+        contradictory=jnp.zeros((), bool),
+    )
+
+
+def _any_constraints(unit: _Unit) -> _Solved:
+    """Follow x(t) = t·g − Bβ(t) from the least-norm feasible point, t = 0, to the boundary of the trust region."""
+    path = parametric.follow_objective(unit.S, unit.c, unit.rho, unit.g, unit.live)
+    # Least-norm point beyond the boundary: its direction, at the boundary's length (α = 0).
+    scale = 1 / jnp.maximum(path.start_norm, 1)
+    relaxed = parametric.least_violation(unit.S, unit.c, unit.live, wanted=path.contradictory)
+    return _Solved(
+        t=path.t,
+        beta=path.beta,
+        recovery=jnp.where(path.contradictory, relaxed, path.start * scale),
+        nu=path.nu,
+        vertex=path.vertex,
+        outside=path.contradictory | (path.start_norm > 1),
+        contradictory=path.contradictory,
+    )

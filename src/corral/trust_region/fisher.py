@@ -1,0 +1,81 @@
+"""Products with the Fisher matrix of a policy, exactly, without ever forming it.
+
+A policy maps parameters θ to distribution parameters z(θ), one set for each of N states. The mean KL divergence to
+another θ has, at that θ itself, the Hessian
+
+    H = Σₙ wₙ Jₙᵀ Mₙ Jₙ,      Jₙ = ∂zₙ/∂θ,   Mₙ = the Fisher matrix of the distribution in its own parameters,   Σw = 1
+
+(the second derivatives of z drop out because the KL's gradient vanishes there). The network is linearised once; each
+product is one pass forward (J), one multiplication by M in closed form, one pass back (Jᵀ).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from corral.errors import require
+
+Z = TypeVar("Z")
+
+
+class Gaussian(NamedTuple):
+    """Parameters of N independent Gaussians with diagonal covariance."""
+
+    mean: Float[Array, "*n a"]
+    log_std: Float[Array, "*n a"]
+
+
+class Categorical(NamedTuple):
+    """Parameters of N distributions over k actions."""
+
+    logits: Float[Array, "*n k"]
+
+
+def gaussian_metric(z: Gaussian, v: Gaussian) -> Gaussian:
+    """M v for a diagonal Gaussian: diag(1/σ²) on the mean, 2 on log σ (KL ≈ ½ Σ (Δμ/σ)² + Σ (Δ log σ)²)."""
+    return Gaussian(v.mean * jnp.exp(-2 * z.log_std), 2 * v.log_std)
+
+
+def categorical_metric(z: Categorical, v: Categorical) -> Categorical:
+    """M v for a softmax: diag(p) − ppᵀ, the covariance of the one-hot action."""
+    p = jax.nn.softmax(z.logits)
+    return Categorical(p * v.logits - p * jnp.sum(p * v.logits, axis=-1, keepdims=True))
+
+
+_METRICS: dict[type, Callable[[Any, Any], Any]] = {Gaussian: gaussian_metric, Categorical: categorical_metric}
+
+
+def operator(
+    parameters: Callable[[Float[Array, " p"]], Z],
+    theta: Float[Array, " p"],
+    *,
+    weights: Float[Array, " n"] | None = None,
+    damping: float = 0.0,
+    metric: Callable[[Z, Z], Z] | None = None,
+) -> Callable[[Float[Array, "p k"]], Float[Array, "p k"]]:
+    """V ↦ (H + damping·I)V for matrices V of k columns, with `parameters` linearised once at θ.
+
+    `parameters(θ)` gives the distribution parameters of all N states, leaves with leading axis N. `weights` (N,) sum
+    to one and default to 1/N each. `metric(z, v)` multiplies by M; it is known for `Gaussian` and `Categorical`, and for
+    any other distribution it has to be given.
+    """
+    require(damping >= 0, f"damping must not be negative, got {damping}")
+    z, forward = jax.linearize(parameters, theta)
+    backward = jax.linear_transpose(forward, theta)
+    multiply = metric or _METRICS.get(type(z))
+    if multiply is None:
+        known = " and ".join(kind.__name__ for kind in _METRICS)
+        require(False, f"metric must be given for {type(z).__name__}; it is known for {known} only")
+    count = jax.tree.leaves(z)[0].shape[0]
+    w = jnp.full(count, 1 / count, theta.dtype) if weights is None else weights
+
+    def product(v: Float[Array, " p"]) -> Float[Array, " p"]:
+        Mv = multiply(z, forward(v))  # type: ignore[misc]
+        weighted = jax.tree.map(lambda leaf: leaf * w.reshape(-1, *([1] * (leaf.ndim - 1))), Mv)
+        (Hv,) = backward(weighted)
+        return Hv + damping * v
+
+    return jax.vmap(product, in_axes=1, out_axes=1)

@@ -1,0 +1,87 @@
+"""Backtracking along a proposed step until what was only linearised holds for the functions themselves."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from corral.errors import require, require_shape
+
+
+class Checks(NamedTuple):
+    """What a candidate must satisfy: value ≤ limit, for each of k named quantities."""
+
+    value: Float[Array, " k"]
+    limit: Float[Array, " k"]
+
+
+class LineSearch(NamedTuple):
+    """The accepted point, or the old one, and why each candidate before it failed."""
+
+    theta: Float[Array, " p"]
+    """The first acceptable candidate; the starting point where there was none."""
+    accepted: Bool[Array, ""]
+    scale: Float[Array, ""]
+    """Length of the accepted step as a fraction of the proposal; 0 where nothing was accepted."""
+    tried: Int[Array, ""]
+    failed: Int[Array, " k"]
+    """How many candidates broke each check (a candidate may break several)."""
+    not_finite: Int[Array, ""]
+    """How many had a parameter or value that was NaN or infinite, or a limit that was NaN (they count here only)."""
+    checks: Checks
+    """The checks of the last candidate tried."""
+
+
+def backtrack(
+    check: Callable[[Float[Array, " p"]], Checks],
+    theta: Float[Array, " p"],
+    step: Float[Array, " p"],
+    *,
+    shrink: float = 0.8,
+    candidates: int = 15,
+) -> LineSearch:
+    """Try θ + shrinkʲ·step for j = 0, 1, … and accept the first whose checks all hold.
+
+    Candidates after the accepted one are not evaluated, under jit as well. A candidate with anything non-finite is
+    rejected, since NaN would pass no comparison but must not pass a negated one either. If none is acceptable the old
+    point is returned untouched.
+    """
+    require_shape("step", step, theta.shape, "as theta")
+    require(0 < shrink < 1, f"shrink must lie in (0, 1), got {shrink}")
+    require(candidates >= 1, f"candidates must be at least 1, got {candidates}")
+
+    def attempt(search: LineSearch) -> LineSearch:
+        scale = jnp.asarray(shrink, theta.dtype) ** search.tried
+        candidate = theta + scale * step
+        checks = check(candidate)
+        finite = jnp.all(jnp.isfinite(candidate)) & jnp.all(
+            jnp.isfinite(checks.value) & ~jnp.isnan(checks.limit)
+        )
+        broken = ~(checks.value <= checks.limit)
+        accepted = finite & ~jnp.any(broken)
+        return LineSearch(
+            theta=jnp.where(accepted, candidate, theta),
+            accepted=accepted,
+            scale=jnp.where(accepted, scale, 0),
+            tried=search.tried + 1,
+            failed=search.failed + (broken & finite),
+            not_finite=search.not_finite + ~finite,
+            checks=checks,
+        )
+
+    zero = jnp.zeros((), jnp.int32)
+    shapes = jax.eval_shape(check, theta)
+    blank = Checks(*(jnp.zeros(s.shape, s.dtype) for s in shapes))
+    start = LineSearch(
+        theta=theta,
+        accepted=jnp.zeros((), bool),
+        scale=jnp.zeros((), theta.dtype),
+        tried=zero,
+        failed=jnp.zeros(blank.value.shape, jnp.int32),
+        not_finite=zero,
+        checks=blank,
+    )
+    return lax.while_loop(lambda s: ~s.accepted & (s.tried < candidates), attempt, start)
