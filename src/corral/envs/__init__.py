@@ -1,6 +1,7 @@
 """Environments: robots and tasks, the engines that run them, the registry, the way to and from Gymnasium."""
 
 from corral.envs.base import (
+    Autoreset,
     Box,
     ConstraintSpec,
     Discrete,
@@ -9,11 +10,11 @@ from corral.envs.base import (
     HostEnv,
     HostStep,
     Timestep,
-    autoreset,
 )
 from corral.envs.registry import make, make_host, names, parameters, scenario, spec
 
 __all__ = [
+    "Autoreset",
     "Box",
     "ConstraintSpec",
     "Discrete",
@@ -22,7 +23,6 @@ __all__ = [
     "HostEnv",
     "HostStep",
     "Timestep",
-    "autoreset",
     "make",
     "make_host",
     "names",

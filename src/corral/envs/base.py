@@ -85,7 +85,7 @@ class Env(eqx.Module):
     """A functional environment: one robot; every method can be jitted and vmapped.
 
     The state is any pytree of arrays and holds all that the episode depends on. `step` never resets: what it
-    does to the state of an ended episode is unspecified (but harmless), see `autoreset`.
+    does to the state of an ended episode is unspecified (but harmless), see `Autoreset`.
     """
 
     @property
@@ -102,25 +102,62 @@ class Env(eqx.Module):
         """One step with an action of shape (a,) for `Box` or () for `Discrete`."""
 
 
-def autoreset(
-    env: Env, key: Key[Array, ""], states: Any, actions: Array
-) -> tuple[Any, Timestep, Float[Array, "n o"]]:
-    """Step a batch of robots and start a new episode wherever one ended: (states, timestep, final_obs).
+class Fleet(NamedTuple):
+    """The state of an `Autoreset`."""
 
-    Where an episode ended the new states and `timestep.obs` are those of a fresh start drawn from `key` (a
-    new layout included), and the final observation is the one the step itself returned; elsewhere the two are
-    equal. All other fields speak of the step. The batch axis is explicit so that nothing is drawn in a step
-    that ends no episode.
+    key: Array
+    states: Any
+    spares: Any
+    """A fresh start for every robot, (states, observations), drawn beforehand."""
+    used: Array
+    """(n,) bool: this robot's spare has been used."""
+
+
+class Autoreset(eqx.Module):
+    """`count` robots of a functional environment that start a new episode whenever one ends.
+
+    Every episode has a start, layout and length of its own. Fresh starts are drawn for all robots together,
+    and only when one of them ends its second episode since the last draw: on an accelerator a draw costs as
+    much as a step, and drawing in every step in which somebody fell would double the price of all.
     """
-    stepped, timestep = jax.vmap(env.step)(states, actions)
-    ended = timestep.terminated | timestep.truncated
 
-    def fresh() -> tuple[Any, Array]:
-        started = jax.vmap(env.reset)(jax.random.split(key, ended.shape[0]))
-        return jax.tree.map(lambda new, old: select(ended, new, old), started, (stepped, timestep.obs))
+    env: Env
+    count: int = eqx.field(static=True)
 
-    states, obs = jax.lax.cond(jnp.any(ended), fresh, lambda: (stepped, timestep.obs))
-    return states, timestep._replace(obs=obs), timestep.obs
+    def reset(self, key: Key[Array, ""]) -> tuple[Fleet, Float[Array, "n o"]]:
+        """Start every robot: the fleet and the observations."""
+        key, first, second = jax.random.split(key, 3)
+        states, obs = self._draw(first)
+        return Fleet(key, states, self._draw(second), jnp.zeros(self.count, bool)), obs
+
+    def step(self, fleet: Fleet, actions: Array) -> tuple[Fleet, Timestep, Float[Array, "n o"]]:
+        """Step every robot: (fleet, timestep, final observations).
+
+        Where an episode ended `timestep.obs` is the first observation of the next one and the final
+        observation the last of the ended one; elsewhere the two are equal. All other fields speak of the
+        step.
+        """
+        stepped, timestep = jax.vmap(self.env.step)(fleet.states, actions)
+        ended = timestep.terminated | timestep.truncated
+
+        def refill() -> tuple[Array, Any, Array]:
+            key, draw = jax.random.split(fleet.key)
+            return key, _select(fleet.used, self._draw(draw), fleet.spares), jnp.zeros(self.count, bool)
+
+        key, spares, used = jax.lax.cond(
+            jnp.any(ended & fleet.used), refill, lambda: (fleet.key, fleet.spares, fleet.used)
+        )
+        states, obs = _select(ended, spares, (stepped, timestep.obs))
+        return Fleet(key, states, spares, used | ended), timestep._replace(obs=obs), timestep.obs
+
+    def _draw(self, key: Key[Array, ""]) -> tuple[Any, Float[Array, "n o"]]:
+        states, obs = jax.vmap(self.env.reset)(jax.random.split(key, self.count))
+        return states, obs
+
+
+def _select(where: Bool[Array, " n"], new: Any, old: Any) -> Any:
+    """Robots of the batch `new` where `where` holds, else of `old`."""
+    return jax.tree.map(lambda a, b: select(where, a, b), new, old)
 
 
 def select(where: Bool[Array, " n"], new: Array, old: Array) -> Array:

@@ -46,10 +46,11 @@ def spec(name: str, **changed: Any) -> EnvSpec:
     return scenario(name, **changed).spec
 
 
-def make(name: str, *, impl: str | None = None, **changed: Any) -> Env:
+def make(name: str, *, impl: str | None = None, robots: int = 16384, **changed: Any) -> Env:
     """A functional environment: kinematic for the Point, MJX for the others.
 
-    `impl` is MJX's ("warp" or "jax"); None takes Warp where it can run. Other keywords are task parameters.
+    `impl` is MJX's ("warp" or "jax"); None takes Warp where it can run. `robots` is how many Warp must have
+    room for at once. Other keywords are task parameters.
     """
     definition = scenario(name, **changed)
     if definition.robot.name == "point":
@@ -58,7 +59,7 @@ def make(name: str, *, impl: str | None = None, **changed: Any) -> Env:
         return PointEnv(definition)
     from corral.envs.mjx import MjxEnv
 
-    return MjxEnv(definition, impl=impl)
+    return MjxEnv(definition, impl, robots)
 
 
 def make_host(name: str, num_envs: int, threads: int | None = None, **changed: Any) -> HostEnv:
