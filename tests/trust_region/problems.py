@@ -201,7 +201,7 @@ def residuals(problems, solution):
     found["least violation"] = least
 
     worst = np.stack(list(found.values()))
-    assert np.all(np.isfinite(alpha)) and np.all(np.isfinite(beta)) and np.all(np.isfinite(nu))
+    assert all(np.all(np.isfinite(x)) for x in (alpha, beta, lam, nu))
     names = np.asarray(list(found))
     return worst.max(0), names[worst.argmax(0)]
 

@@ -40,7 +40,7 @@ def test_columns_do_not_influence_each_other(float64):
         np.testing.assert_allclose(alone.x[:, 0], together.x[:, k], rtol=1e-12)
 
 
-@pytest.mark.parametrize("scale", [1e-18, 1e-6, 1.0, 1e6, 1e18])
+@pytest.mark.parametrize("scale", [2.0**-60, 2.0**-20, 2.0**20, 2.0**60])  # exact in floating point
 def test_rescaling_the_right_hand_side_rescales_the_solution_and_nothing_else(scale):
     rng = np.random.default_rng(2)
     A = jnp.asarray(positive_definite(rng, 20, 100), jnp.float32)
@@ -48,9 +48,9 @@ def test_rescaling_the_right_hand_side_rescales_the_solution_and_nothing_else(sc
     plain = cg.solve(lambda V: A @ V, b, iterations=50, tolerance=1e-3)
     scaled = cg.solve(lambda V: A @ V, b * scale, iterations=50, tolerance=1e-3)
     assert scaled.iterations == plain.iterations < 50
-    np.testing.assert_allclose(scaled.x / scale, plain.x, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(scaled.x / scale, plain.x)
     # Rescaling A instead divides the solution.
-    stiff = cg.solve(lambda V: (A * 1e6) @ V, b, iterations=50, tolerance=1e-3)
+    stiff = cg.solve(lambda V: (A * 2.0**20) @ V, b, iterations=50, tolerance=1e-3)
     assert stiff.iterations == plain.iterations
 
 
@@ -66,7 +66,7 @@ def test_negative_curvature_and_non_finite_products_stop_at_the_last_good_point(
     assert jnp.all(cg.solve(lambda V: -V, b).x == 0)
     found = cg.solve(lambda V: V * jnp.nan, b)
     assert jnp.all(found.x == 0)
-    assert jnp.all(found.residual == 1)
+    np.testing.assert_allclose(found.residual, 1, rtol=1e-6)
 
 
 def test_it_runs_under_jit_and_vmap(float64):

@@ -115,39 +115,42 @@ def test_a_conic_solver_finds_the_same_optimum(m, float64):
     assert compared > 240
 
 
+def paper_closed_form(q, r, s, c, size):
+    """(λ, ν) of the paper's theorem: minimise gᵀx s.t. bᵀx + c ≤ 0, xᵀHx ≤ size, where the plane cuts the ball."""
+
+    def f_a(lam):
+        return (r**2 / s - q) / (2 * lam) + lam / 2 * (c**2 / s - size) - r * c / s
+
+    def f_b(lam):
+        return -(q / lam + lam * size) / 2
+
+    # Λ_a = {λ ≥ 0 : λc − r > 0} and Λ_b its complement, either of which may be empty; r/c separates them.
+    below, above = (0, r / c) if r / c > 0 else None, (max(r / c, 0), np.inf)
+    in_a, in_b = (below, above) if c < 0 else (above, below)
+    candidates = []
+    if in_a is not None:
+        candidates.append((f_a, np.clip(np.sqrt((q - r**2 / s) / (size - c**2 / s)), *in_a)))
+    if in_b is not None:
+        candidates.append((f_b, np.clip(np.sqrt(q / size), *in_b)))
+    lam = max((f(lam), lam) for f, lam in candidates if lam > 0)[1]
+    return lam, max((lam * c - r) / s, 0)
+
+
 def test_the_paper_s_closed_form_is_reproduced(float64):
-    """Theorem on the LQCLP: minimise gᵀx s.t. bᵀx + c ≤ 0, xᵀHx ≤ δ', so g → −g, r → −r and δ' = 2δ here."""
+    """The theorem minimises and has xᵀHx ≤ δ', so r → −r and δ' = 2δ here."""
     batch = draw("spread", np.random.default_rng(5), 2000, 1, scales=False)
     solution = jax.tree.map(np.asarray, solved(batch))
     checked = 0
     for p in range(2000):
         q, r, s, c, size = batch.q[p], -batch.r[p, 0], batch.S[p, 0, 0], batch.c[p, 0], 2 * batch.delta[p]
-        if c**2 / s >= size:  # the plane misses the trust region: plain step, or the paper's recovery
-            if c > 0:
-                assert solution.alpha[p] == 0
-                np.testing.assert_allclose(solution.beta[p, 0], np.sqrt(size / s), rtol=1e-12)
-            continue
-        on_a = (lambda lam: lam * c - r > 0) if c else (lambda lam: r < 0)
-        f_a = lambda lam: (r**2 / s - q) / (2 * lam) + lam / 2 * (c**2 / s - size) - r * c / s  # noqa: E731
-        f_b = lambda lam: -(q / lam + lam * size) / 2  # noqa: E731
-        # Project onto the closures of Λ_a and Λ_b, either of which may be empty.
-        edge = r / c
-        if c < 0:
-            intervals = {"a": (0, edge) if edge > 0 else None, "b": (max(edge, 0), np.inf)}
-        else:
-            intervals = {"a": (max(edge, 0), np.inf), "b": (0, edge) if edge > 0 else None}
-        points = {"a": np.sqrt((q - r**2 / s) / (size - c**2 / s)), "b": np.sqrt(q / size)}
-        values = {}
-        for name, f in (("a", f_a), ("b", f_b)):
-            if intervals[name] is not None:
-                lam = np.clip(points[name], *intervals[name])
-                values[name] = (f(lam) if lam > 0 else -np.inf, lam)
-        _, lam = max(values.values())
-        nu = max((lam * c - r) / s, 0)
-        np.testing.assert_allclose(solution.lam[p], lam, rtol=1e-9)
-        np.testing.assert_allclose(solution.nu[p, 0], nu, rtol=1e-7, atol=1e-9)
-        checked += 1
-        assert on_a(lam) or nu <= 1e-9
+        if c**2 / s < size:
+            lam, nu = paper_closed_form(q, r, s, c, size)
+            np.testing.assert_allclose(solution.lam[p], lam, rtol=1e-9)
+            np.testing.assert_allclose(solution.nu[p, 0], nu, rtol=1e-7, atol=1e-9)
+            checked += 1
+        elif c > 0:  # the plane misses the ball: the paper's recovery step, −√(2δ/s) H⁻¹b
+            assert solution.alpha[p] == 0
+            np.testing.assert_allclose(solution.beta[p, 0], np.sqrt(size / s), rtol=1e-12)
     assert checked > 1000
 
 

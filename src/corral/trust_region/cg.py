@@ -28,17 +28,17 @@ class _State(NamedTuple):
     p: Float[Array, "n k"]
     rr: Float[Array, " k"]
     running: Bool[Array, " k"]
-    count: Int[Array, ""]
+    rounds: Int[Array, ""]
 
 
 def solve(
     product: Callable[[Float[Array, "n k"]], Float[Array, "n k"]],
-    b: Float[Array, "n k"],
+    b: Float[Array, "..."],
     *,
     iterations: int = 10,
     tolerance: float = 0.0,
 ) -> CGResult:
-    """Solve A X = b for all k columns at once, at most `iterations` products of A with an (n, k) matrix.
+    """Solve A X = b for all k columns of b (n, k) at once, at most `iterations` products of A with an (n, k) matrix.
 
     A column stops when ‖residual‖ ≤ tolerance·‖b‖, which does not depend on the scale of A or b, or when A gives it no
     positive curvature pᵀAp (A is not positive definite there, or the column is solved to the last bit); the others go
@@ -63,12 +63,12 @@ def solve(
         r = jnp.where(good, state.r - step_length * jnp.where(good, Ap, 0), state.r)
         rr = jnp.sum(r * r, axis=0)
         p = jnp.where(good, r + rr / jnp.where(state.rr > 0, state.rr, 1) * state.p, state.p)
-        return _State(x, r, p, rr, good & (rr > tolerance**2), state.count + 1)
+        return _State(x, r, p, rr, good & (rr > tolerance**2), state.rounds + 1)
 
     rr = jnp.sum(unit * unit, axis=0)
     start = _State(jnp.zeros_like(unit), unit, unit, rr, rr > 0, jnp.zeros((), jnp.int32))
-    end = lax.while_loop(lambda s: jnp.any(s.running) & (s.count < iterations), step, start)
-    return CGResult(end.x * length, jnp.sqrt(end.rr), end.count)
+    end = lax.while_loop(lambda s: jnp.any(s.running) & (s.rounds < iterations), step, start)
+    return CGResult(end.x * length, jnp.sqrt(end.rr), end.rounds)
 
 
 def columns(product: Callable[[Float[Array, " n"]], Float[Array, " n"]]) -> Callable[[Array], Array]:

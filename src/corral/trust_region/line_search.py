@@ -38,7 +38,7 @@ class LineSearch(NamedTuple):
 def backtrack(
     check: Callable[[Float[Array, " p"]], Checks],
     theta: Float[Array, " p"],
-    step: Float[Array, " p"],
+    step: Float[Array, "..."],
     *,
     shrink: float = 0.8,
     candidates: int = 15,

@@ -105,7 +105,7 @@ def _minimise(problem: Problem, t: Float[Array, ""], start: Point, consistent: b
         point: Point
         ignored: Bool[Array, " m"]
         done: Bool[Array, ""]
-        count: Int[Array, ""]
+        rounds: Int[Array, ""]
 
     def change(loop: Loop) -> Loop:
         T, active, beta, _, _ = loop.point
@@ -129,7 +129,7 @@ def _minimise(problem: Problem, t: Float[Array, ""], start: Point, consistent: b
         vague = half_the_digits * (1 + jnp.abs(problem.c) + jnp.abs(problem.c) @ weights)
         allowance = tiny * (load_size + jnp.abs(problem.S) @ target) + jnp.where(spanned, vague, 0)
         excess = violation - allowance
-        enters = jnp.where(loop.count < patience, jnp.argmax(excess), jnp.argmax(excess > 0))
+        enters = jnp.where(loop.rounds < patience, jnp.argmax(excess), jnp.argmax(excess > 0))
         found = ~blocked & jnp.any(excess > 0)
         entering = _mark(enters, m, found)
         along = jnp.where(active, entering.astype(dtype) @ T[:m, :m], 0)  # S_AA⁻¹S_Aj
@@ -152,12 +152,12 @@ def _minimise(problem: Problem, t: Float[Array, ""], start: Point, consistent: b
         unbounded &= not consistent
         ray = jnp.where(unbounded, jnp.maximum(jnp.where(entering, 1, -along), 0), 0)
         point = Point(T, (active & ~out) | into, beta, unbounded, ray)
-        return Loop(point, ignored, (~blocked & ~found) | unbounded, loop.count + 1)
+        return Loop(point, ignored, (~blocked & ~found) | unbounded, loop.rounds + 1)
 
     no = jnp.zeros((), bool)
     start = start._replace(T=_refactored(problem, start.active), unbounded=no)
     first = Loop(start, jnp.zeros(m, bool), no, jnp.zeros((), jnp.int32))
-    return lax.while_loop(lambda loop: ~loop.done & (loop.count < limit), change, first).point
+    return lax.while_loop(lambda loop: ~loop.done & (loop.rounds < limit), change, first).point
 
 
 def _refactored(problem: Problem, active: Bool[Array, " m"]) -> Float[Array, "n n"]:
@@ -221,7 +221,7 @@ class _Search(NamedTuple):
     """The smallest t known not to."""
     point: Point
     done: Bool[Array, ""]
-    count: Int[Array, ""]
+    rounds: Int[Array, ""]
 
 
 def _between(proposal: Array, low: Array, high: Array) -> Array:
@@ -277,10 +277,10 @@ def follow_objective(
         t = jnp.where(done, search.t, _between(proposal, low, high))
         # An upper end nobody has tried yet must be tried, not approached.
         t = jnp.where(~done & (proposal >= high) & (high == largest) & ~over, largest, t)
-        return _Search(t, low, high, point, done, search.count + 1)
+        return _Search(t, low, high, point, done, search.rounds + 1)
 
     first = _Search(one * g, zero, largest, origin, ~feasible | (g == 0), jnp.zeros((), jnp.int32))
-    search = lax.while_loop(lambda s: ~s.done & (s.count < _SEARCH_LIMIT), step, first)
+    search = lax.while_loop(lambda s: ~s.done & (s.rounds < _SEARCH_LIMIT), step, first)
 
     T = _refactored(problem, search.point.active)
     p, d = _multipliers(problem, search.point.active, T)
@@ -346,10 +346,10 @@ def least_violation(
         done = _settled(low, high) | (~none & _settled(proposal, search.t))
         untried = none & (high < search.t) & (proposal >= high)
         t = jnp.where(done, search.t, jnp.where(untried, high, _between(proposal, low, high)))
-        return _Search(t, low, high, point, done, search.count + 1)
+        return _Search(t, low, high, point, done, search.rounds + 1)
 
     first = _Search(widest, zero, widest, _start(problem), ~wanted, jnp.zeros((), jnp.int32))
-    search = lax.while_loop(lambda s: ~s.done & (s.count < _SEARCH_LIMIT), step, first)
+    search = lax.while_loop(lambda s: ~s.done & (s.rounds < _SEARCH_LIMIT), step, first)
     T = _refactored(problem, search.point.active)
     p, d = _multipliers(problem, search.point.active, T)
     t = jnp.where(root(T) <= search.high, root(T), search.t)
