@@ -109,7 +109,7 @@ def _print(config: Config, report: dict[str, Any]) -> None:
     print(f"{'limit':<28}" + "".join(f"{limit:>10.4f}" for limit in report["limits"]))
     end = "converged" if report["converged"] else "not converged"
     print(
-        f"{report['updates']} updates, {end}: {report['gap_closed']:.4%} of the optimum's gap closed, "
+        f"{report['updates']} updates, {end}: {report['gap_closed']:.4%} of the gap to the optimum closed, "
         f"largest excess over a limit {report['violation']:.1e}"
     )
     print(f"{report['claims']} of the paper's claims checked, {len(report['broken'])} broken")

@@ -50,7 +50,8 @@ def exact_cpo(cmdp: CMDP, start: ArrayLike, delta: float = 0.1, iterations: int 
 def _line_search(old: Evaluation, logits: Table, step: Table, delta: float, case: dual.Case) -> float:
     """The first share 0.8^j of the step that keeps the constraints of (cpo), 0 if none does.
 
-    D̄_KL ≤ δ, J_Cᵢ + surrogateᵢ ≤ max(dᵢ, J_Cᵢ) and, unless π_k breaks a limit, a better surrogate.
+    D̄_KL ≤ δ, J_Cᵢ + surrogateᵢ ≤ max(dᵢ, J_Cᵢ) and, unless π_k breaks a limit, a better surrogate: the rule
+    of `trust_region.line_search`, here in NumPy like everything it checks.
     """
     small = ROUNDING * sizes(old)
     excess = old.J_C - old.cmdp.limits

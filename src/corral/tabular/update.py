@@ -75,7 +75,7 @@ class Run:
     def gap_closed(self, best: float, reference: float | None = None) -> float:
         """(J(last) − reference)/(best − reference), 1 at the optimum. The reference is J(π₀) by default.
 
-        From a start that breaks the limits J(π₀) may lie anywhere, also above the optimum: give a feasible one.
+        From a start that breaks the limits J(π₀) may lie anywhere, even above the optimum: give a feasible one.
         """
         origin = self.start.J if reference is None else reference
         return (self.final.J - origin) / (best - origin)
@@ -136,25 +136,35 @@ def propose(
     natural, slopes = natural_gradients(old), gradients(old)
     gram = np.einsum("jsa,ksa->jk", slopes, natural)
     excess = old.J_C - old.cmdp.limits
-    c, radius = excess, delta
+    c, radius, case = excess, delta, dual.Case.INSIDE
     for _ in range(_LINEARISATIONS):
-        alpha, beta, case = _solve(gram, c, radius)
+        alpha, beta, corrected = _solve(gram, c, radius)
+        case = corrected if c is excess else case
+        recovering = case >= dual.Case.RECOVERY
+        if recovering != (corrected >= dual.Case.RECOVERY):
+            # The correction, not π_k, changed what is feasible: the step was too long to be corrected.
+            c, radius = excess, radius / 4
+            continue
         step = alpha * natural[0] - np.einsum("i,isa->sa", beta, natural[1:])
         promised = promise(old, softmax(logits + step))
         kl = float(promised.kl)
         if not kl <= delta:
-            radius *= min(max(0.99 * delta / kl, 0.1), 0.99)
-            c = excess
-            continue
-        if case >= dual.Case.RECOVERY and c is not excess:
-            # The correction, not π_k, made the subproblem infeasible: the step was too long to be corrected.
-            c, radius = excess, radius / 4
+            c, radius = excess, radius * min(max(0.99 * delta / kl, 0.1), 0.99)
             continue
         actual = excess + promised.change[1:] + (promised.worst[1:] if guaranteed else 0.0)
-        if case >= dual.Case.RECOVERY or np.all(actual <= ROUNDING / 10 * sizes(old)[1:]):
+        # While recovering, a broken limit need not be reached, only not be left further behind.
+        over = actual - (np.maximum(excess, 0.0) if recovering else 0.0)
+        if np.all(over <= ROUNDING / 10 * sizes(old)[1:]):
             break
-        c = actual - np.einsum("isa,sa->i", slopes[1:], step)
+        linear = np.einsum("isa,sa->i", slopes[1:], step)
+        c = c + np.maximum(over, 0.0) / _share_of_recovery(c, linear) if recovering else actual - linear
     return step, case
+
+
+def _share_of_recovery(c: Float64[np.ndarray, " m"], linear: Float64[np.ndarray, " m"]) -> float:
+    """How much of the way to the constraints a recovery step goes: it is that share of a step with bᵢᵀx = −cᵢ."""
+    broken = c > 0
+    return float(np.clip(np.min(-linear[broken] / c[broken], initial=1.0), 0.01, 1.0))
 
 
 def _solve(
