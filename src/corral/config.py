@@ -1,0 +1,185 @@
+"""Everything a training run depends on, as frozen dataclasses; the command line and the saved file have the same fields.
+
+The defaults of a field are the paper's where the paper has one; `presets.py` holds what differs between environments.
+"""
+
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+from corral.errors import require, require_in
+
+
+@dataclass(frozen=True)
+class Networks:
+    """Sizes of the policy, the value functions and the failure predictor."""
+
+    hidden: tuple[int, ...] = (64, 32)
+    """Widths of the hidden layers of the policy and of each value function."""
+    activation: Literal["tanh", "relu", "elu", "silu"] = "tanh"
+    """Their activation function."""
+    log_std: float = 0.0
+    """Where the log standard deviation of a Gaussian policy starts, for every action."""
+    normalize_observations: bool = False
+    """Scale observations by their running mean and deviation (part of the policy and of its checkpoint)."""
+
+
+@dataclass(frozen=True)
+class Critic:
+    """How value functions are fitted to each batch, after it has been used."""
+
+    method: Literal["natural", "adam"] = "natural"
+    """One natural-gradient step per iteration (the authors' release), or Adam with early stopping on held-out episodes."""
+    step: float = 0.01
+    """Natural: KL divergence of the step, as of a Gaussian around the prediction with the residual's deviation."""
+    epochs: int = 20
+    """Adam: passes over the batch at most."""
+    minibatch: int = 4096
+    """Adam: samples per step."""
+    learning_rate: float = 1e-3
+    """Adam: its learning rate."""
+    held_out: float = 0.1
+    """Adam: share of the episodes kept out of the fit; it stops when their error stops falling."""
+    sees_time: bool = False
+    """Give the critics (never the policy) the elapsed fraction of the episode as one more input."""
+
+
+@dataclass(frozen=True)
+class Shaping:
+    """Cost shaping C⁺ = C + coefficient · P(unsafe within `horizon` steps), by a learned failure predictor."""
+
+    horizon: int = 20
+    """Look-ahead T in steps."""
+    coefficient: float = 1.0
+    """Weight α of the predicted probability."""
+    steps: int = 25
+    """Full-batch Adam steps on the predictor per iteration."""
+    hidden: int = 32
+    """Width of the predictor's one hidden layer."""
+    learning_rate: float = 1e-2
+    """Adam's learning rate."""
+    start: int = 2
+    """No bonus in the first iterations, while the predictor is untrained."""
+
+
+@dataclass(frozen=True)
+class TrustRegion:
+    """The step every algorithm shares."""
+
+    delta: float = 0.01
+    """Mean KL divergence allowed per update."""
+    cg_iterations: int = 10
+    """Conjugate-gradient iterations for H⁻¹g and H⁻¹B."""
+    damping: float = 1e-5
+    """Multiple of the identity added to the Fisher matrix."""
+    fisher_fraction: float = 1.0
+    """Share of the batch used in Fisher products (the authors' release: 0.2)."""
+    shrink: float = 0.8
+    """Factor between candidates of the line search."""
+    candidates: int = 15
+    """Candidates of the line search."""
+
+
+@dataclass(frozen=True)
+class CPO:
+    """Constrained policy optimization: the best step that satisfies the linearised constraints."""
+
+    name: Literal["cpo"] = "cpo"
+    calibration: float = 0.0
+    """Rate of the running average of (realised − promised) change of each cost, taken off its limit; 0 is the paper's CPO."""
+
+
+@dataclass(frozen=True)
+class TRPO:
+    """Trust-region policy optimization: reward only, costs are watched but not constrained."""
+
+    name: Literal["trpo"] = "trpo"
+
+
+@dataclass(frozen=True)
+class PDO:
+    """Primal-dual optimization: a step along g − νb, and ν learned by ν ← (ν + rate·(J_C − d))₊."""
+
+    name: Literal["pdo"] = "pdo"
+    nu: float = 0.0
+    """Where every multiplier starts, ν₀."""
+    rate: float = 0.01
+    """Learning rate of the multipliers."""
+
+
+@dataclass(frozen=True)
+class FPO:
+    """Fixed penalty: trust-region steps on R − λC⁺."""
+
+    name: Literal["fpo"] = "fpo"
+    penalty: float = 1.0
+    """The penalty λ, the same for every constraint."""
+
+
+Algo = CPO | TRPO | PDO | FPO
+ALGOS: dict[str, type[Algo]] = {"cpo": CPO, "trpo": TRPO, "pdo": PDO, "fpo": FPO}
+
+
+@dataclass(frozen=True)
+class Config:
+    """One training run."""
+
+    env: str
+    """Environment: a name from `corral envs`."""
+    algo: Algo = field(default_factory=CPO)
+    """The algorithm and its own parameters."""
+    iterations: int = 100
+    """Policy updates."""
+    batch_size: int = 50_000
+    """Environment steps sampled for each update, in whole episodes: the count varies a little around this."""
+    limit: tuple[float, ...] = ()
+    """Limits of the constraints, in their order, in units of the cost's return; empty keeps the environment's."""
+    gamma: float = 0.995
+    """Discount of rewards."""
+    cost_gamma: float = 1.0
+    """Discount of costs, in the limit and in their values: 1 constrains the plain sum over an episode."""
+    gae: float = 0.95
+    """λ of generalised advantage estimation, for rewards."""
+    cost_gae: float = 1.0
+    """The same for costs."""
+    time_limit_ends: bool = True
+    """Treat a time limit as the end of the episode (the paper); otherwise the value of what comes after is added."""
+    trust: TrustRegion = field(default_factory=TrustRegion)
+    """The trust-region step."""
+    networks: Networks = field(default_factory=Networks)
+    """Function approximators."""
+    critic: Critic = field(default_factory=Critic)
+    """Fit of the value functions."""
+    shape_costs: bool = False
+    """Constrain the shaped costs C⁺ instead of C."""
+    shaping: Shaping = field(default_factory=Shaping)
+    """Cost shaping, where `shape_costs` is on."""
+    task: dict[str, float] = field(default_factory=dict)
+    """Parameters of the task that differ from its defaults, such as y_lim 3."""
+    seed: int = 0
+    """Every random number of the run follows from it."""
+
+    def __post_init__(self) -> None:
+        require(self.iterations >= 1, f"iterations must be at least 1, got {self.iterations}")
+        require(self.batch_size >= 1, f"batch_size must be at least 1, got {self.batch_size}")
+        for name in ("gamma", "cost_gamma", "gae", "cost_gae"):
+            require_in(name, getattr(self, name), 0, 1)
+        for i, limit in enumerate(self.limit):
+            require(limit == limit, f"limit[{i}] must be a number, got {limit}")
+        require(self.trust.delta > 0, f"trust.delta must be positive, got {self.trust.delta}")
+        require(self.trust.cg_iterations >= 1, "trust.cg_iterations must be at least 1")
+        require_in("trust.fisher_fraction", self.trust.fisher_fraction, 0, 1, closed="(]")
+        require(len(self.networks.hidden) >= 1, "networks.hidden must name at least one layer")
+        require(
+            all(n >= 1 for n in self.networks.hidden),
+            f"networks.hidden must be positive, got {self.networks.hidden}",
+        )
+        require_in("critic.held_out", self.critic.held_out, 0, 0.9)
+        require(self.shaping.horizon >= 1, f"shaping.horizon must be at least 1, got {self.shaping.horizon}")
+        require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), got {self.seed}")
+        if isinstance(self.algo, CPO):
+            require_in("algo.calibration", self.algo.calibration, 0, 1)
+
+
+def field_names(cls: type) -> list[str]:
+    """The names of a dataclass's fields."""
+    return [f.name for f in fields(cls)]

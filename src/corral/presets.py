@@ -1,0 +1,56 @@
+"""The paper's parameters for each environment, and the two presets of `corral train`.
+
+`paper` is the paper's algorithm, plainly. `corral` adds what is ours: calibrated limits, and critics that see the elapsed
+time and are fitted with early stopping on held-out episodes.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+from corral.config import CPO, Algo, Config, Critic, Shaping
+
+Preset = Literal["paper", "corral"]
+
+# Batch, cost λ, iterations to run by default, and the failure predictor (horizon T, steps, coefficient α) or none.
+_PAPER: dict[str, Config] = {
+    "point-circle": Config(
+        "point-circle", iterations=200, batch_size=50_000, shape_costs=True, shaping=Shaping(5, 1.0, 25)
+    ),
+    "ant-circle": Config(
+        "ant-circle",
+        iterations=500,
+        batch_size=100_000,
+        cost_gae=0.5,
+        shape_costs=True,
+        shaping=Shaping(20, 1.0, 25),
+    ),
+    "humanoid-circle": Config(
+        "humanoid-circle",
+        iterations=1000,
+        batch_size=50_000,
+        cost_gae=0.5,
+        shape_costs=True,
+        shaping=Shaping(20, 1.0, 25),
+    ),
+    "point-gather": Config("point-gather", iterations=100, batch_size=50_000),
+    "ant-gather": Config(
+        "ant-gather",
+        iterations=500,
+        batch_size=100_000,
+        cost_gae=0.5,
+        shape_costs=True,
+        shaping=Shaping(20, 0.01, 10),
+    ),
+}
+
+
+def preset(env: str, name: Preset = "corral", algo: Algo | None = None) -> Config:
+    """The defaults for an environment under a preset; unknown environments get the paper's general parameters."""
+    config = _PAPER.get(env, Config(env))
+    if algo is not None:
+        config = replace(config, algo=algo)
+    if name == "corral":
+        config = replace(config, critic=Critic(method="adam", sees_time=True))
+        if isinstance(config.algo, CPO) and config.algo.calibration == 0:
+            config = replace(config, algo=replace(config.algo, calibration=0.1))
+    return config
