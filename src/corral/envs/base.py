@@ -142,12 +142,12 @@ class Autoreset(eqx.Module):
 
         def refill() -> tuple[Array, Any, Array]:
             key, draw = jax.random.split(fleet.key)
-            return key, _select(fleet.used, self._draw(draw), fleet.spares), jnp.zeros(self.count, bool)
+            return key, select(fleet.used, self._draw(draw), fleet.spares), jnp.zeros(self.count, bool)
 
         key, spares, used = jax.lax.cond(
             jnp.any(ended & fleet.used), refill, lambda: (fleet.key, fleet.spares, fleet.used)
         )
-        states, obs = _select(ended, spares, (stepped, timestep.obs))
+        states, obs = select(ended, spares, (stepped, timestep.obs))
         return Fleet(key, states, spares, used | ended), timestep._replace(obs=obs), timestep.obs
 
     def _draw(self, key: Key[Array, ""]) -> tuple[Any, Float[Array, "n o"]]:
@@ -155,16 +155,13 @@ class Autoreset(eqx.Module):
         return states, obs
 
 
-def _select(where: Bool[Array, " n"], new: Any, old: Any) -> Any:
-    """Robots of the batch `new` where `where` holds, else of `old`."""
-    return jax.tree.map(lambda a, b: select(where, a, b), new, old)
+def select(where: Bool[Array, " n"], new: Any, old: Any) -> Any:
+    """Rows of the batch `new` where `where` holds, else of `old`; both are pytrees with a leading axis n."""
 
+    def pick(a: Array, b: Array) -> Array:
+        return jnp.where(where.reshape(where.shape + (1,) * (a.ndim - 1)), a, b)
 
-def select(where: Bool[Array, " n"], new: Array, old: Array) -> Array:
-    """Rows of `new` where `where` holds, else of `old`."""
-    if jnp.issubdtype(new.dtype, jax.dtypes.prng_key):
-        return jnp.where(where, new, old)
-    return jnp.where(where.reshape(where.shape + (1,) * (new.ndim - 1)), new, old)
+    return jax.tree.map(pick, new, old)
 
 
 class HostStep(NamedTuple):

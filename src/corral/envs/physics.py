@@ -20,7 +20,6 @@ import mujoco
 import numpy as np
 
 from corral.envs.models import compile_model
-from corral.envs.robots import RobotState
 from corral.errors import require_in
 
 _VELOCITY = int(mujoco.mjtStage.mjSTAGE_VEL)
@@ -70,8 +69,10 @@ class Physics:
         for helper in helpers:
             helper.result()
 
-    def read(self, robots: Sequence[int] | None = None) -> RobotState:
-        """The state of these robots, or of all: float64 arrays (k, ...), copied."""
+    def read(self, robots: Sequence[int] | None = None) -> tuple[np.ndarray, ...]:
+        """The state of these robots, or of all, in the order of `RobotState`: float64 arrays (k, ...),
+        copied.
+        """
 
         def stack(views: list[np.ndarray]) -> np.ndarray:
             chosen = views if robots is None else [views[i] for i in robots]
@@ -79,7 +80,7 @@ class Physics:
 
         com = stack(self._com)
         wrench = stack(self._wrench) if self._feels else np.zeros((len(com), 0))
-        return RobotState(stack(self._qpos), stack(self._qvel), com[:, :3], com[:, 3:], wrench)
+        return stack(self._qpos), stack(self._qvel), com[:, :3], com[:, 3:], wrench
 
     def close(self) -> None:
         """Stop the threads."""

@@ -4,6 +4,7 @@ A task knows nothing of engines and of time; `scenario.py` joins it to a robot a
 """
 
 import abc
+import math
 from dataclasses import dataclass
 from math import pi
 from typing import Any, NamedTuple
@@ -266,16 +267,27 @@ class Gather(Task):
 
         Bin b holds the angles [-π/2 + bπ/n, -π/2 + (b+1)π/n) to the left of the heading, the last also +π/2.
         """
+        offset = layout.position - state.com[:2]
         heading = robot.yaw(state)
-        dx, dy = (layout.position - state.com[:2]).T
         cos, sin = jnp.cos(heading), jnp.sin(heading)
-        angle = jnp.arctan2(cos * dy - sin * dx, cos * dx + sin * dy)
-        bins = jnp.floor((angle + pi / 2) * (self.sensor_bins / pi)).astype(jnp.int32)
-        bins = jnp.minimum(bins, self.sensor_bins - 1)
+        ahead = cos * offset[:, 0] + sin * offset[:, 1]
+        left = cos * offset[:, 1] - sin * offset[:, 0]
+        distance = jnp.hypot(ahead, left)
+        # In front of the robot the angle grows with its sine, left / distance, and passes b edges to be in
+        # bin b.
+        inner_edges = [-pi / 2 + b * pi / self.sensor_bins for b in range(1, self.sensor_bins)]
+        bins = sum(
+            ((left >= math.sin(edge) * distance).astype(int) for edge in inner_edges),
+            jnp.zeros_like(left, int),
+        )
         # Nearer objects read higher, so the nearest of a bin is its maximum; those out of range are below 0.
-        intensity = 1 - jnp.hypot(dx, dy) / self.sensor_range
-        seen = layout.present & (jnp.abs(angle) <= pi / 2)
-        hit = seen[:, None] & (bins[:, None] == jnp.arange(self.sensor_bins))
-        table = jnp.where(hit, jnp.maximum(intensity, 0)[:, None], 0.0)
-        apples, bombs = table[: self.apples], table[self.apples :]
-        return jnp.concatenate([jnp.max(apples, axis=0, initial=0), jnp.max(bombs, axis=0, initial=0)])
+        intensity = jnp.maximum(1 - distance / self.sensor_range, 0)
+        intensity = jnp.where(layout.present & (ahead >= 0), intensity, 0.0)
+        apples = bombs = jnp.zeros(self.sensor_bins)
+        for number in range(self.apples + self.bombs):
+            reading = jnp.where(jnp.arange(self.sensor_bins) == bins[number], intensity[number], 0.0)
+            if number < self.apples:
+                apples = jnp.maximum(apples, reading)
+            else:
+                bombs = jnp.maximum(bombs, reading)
+        return jnp.concatenate([apples, bombs])

@@ -113,10 +113,6 @@ class ThreadedEnv(HostEnv):
         episode, obs = memory
         advanced, timestep = jax.vmap(self.scenario.advance)(episode, self._unpacked(state), actions)
         still = Timestep(obs, *(jnp.zeros_like(part) for part in timestep[1:]))
-
-        def keep(new: Array, old: Array) -> Array:
-            return select(active, new, old)
-
-        advanced, timestep = jax.tree.map(keep, (advanced, timestep), (episode, still))
+        advanced, timestep = select(active, (advanced, timestep), (episode, still))
         columns = [part.astype(jnp.float32).reshape(self.num_envs, -1) for part in timestep]
         return (advanced, timestep.obs), jnp.concatenate(columns, axis=1)

@@ -56,18 +56,16 @@ class VectorEnv(HostEnv):
     ) -> tuple[Any, Timestep, Array]:
         states, obs, episodes = memory
         stepped, timestep = jax.vmap(self._env.step)(states, actions)
-
-        def keep(new: Any, old: Any) -> Any:
-            return jax.tree.map(lambda a, b: select(active, jnp.asarray(a), jnp.asarray(b)), new, old)
+        timestep = Timestep(*map(jnp.asarray, timestep))  # `broken` may be a plain False
 
         still = Timestep(obs, *(jnp.zeros_like(part) for part in timestep[1:]))
-        stepped, timestep = keep(stepped, states), keep(timestep, still)
+        stepped, timestep = select(active, (stepped, timestep), (states, still))
         ended = timestep.terminated | timestep.truncated
         episodes = episodes + ended
 
         def fresh() -> tuple[Any, Array]:
             started = jax.vmap(self._env.reset)(slot_keys(seed, self._slots, episodes))
-            return jax.tree.map(lambda new, old: select(ended, new, old), started, (stepped, timestep.obs))
+            return select(ended, started, (stepped, timestep.obs))
 
         states, obs = jax.lax.cond(jnp.any(ended), fresh, lambda: (stepped, timestep.obs))
         return (states, obs, episodes), timestep._replace(obs=obs), timestep.obs
