@@ -1,17 +1,29 @@
-"""Environments: robots and tasks, the engines that run them, the registry, the way to and from Gymnasium."""
+"""Environments: robots and tasks, the engines that run them, the registry, the way to and from Gymnasium.
 
-from corral.envs.base import (
-    Autoreset,
-    Box,
-    ConstraintSpec,
-    Discrete,
-    Env,
-    EnvSpec,
-    HostEnv,
-    HostStep,
-    Timestep,
-)
-from corral.envs.registry import make, make_host, names, parameters, scenario, spec
+Importing this package registers the environments with Gymnasium; the names below load JAX on first use.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from corral.envs import gym_ids
+
+if TYPE_CHECKING:
+    from corral.envs.base import (
+        Autoreset,
+        Box,
+        ConstraintSpec,
+        Discrete,
+        Env,
+        EnvSpec,
+        Fleet,
+        HostEnv,
+        HostStep,
+        Timestep,
+    )
+    from corral.envs.gym_in import from_gymnasium
+    from corral.envs.registry import make, make_host, names, parameters, scenario, spec
+    from corral.envs.vector import VectorEnv
 
 __all__ = [
     "Autoreset",
@@ -20,9 +32,12 @@ __all__ = [
     "Discrete",
     "Env",
     "EnvSpec",
+    "Fleet",
     "HostEnv",
     "HostStep",
     "Timestep",
+    "VectorEnv",
+    "from_gymnasium",
     "make",
     "make_host",
     "names",
@@ -30,3 +45,16 @@ __all__ = [
     "scenario",
     "spec",
 ]
+
+_ELSEWHERE = {"from_gymnasium": "gym_in", "VectorEnv": "vector"} | dict.fromkeys(
+    ("make", "make_host", "names", "parameters", "scenario", "spec"), "registry"
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(import_module(f"corral.envs.{_ELSEWHERE.get(name, 'base')}"), name)
+    raise AttributeError(f"module 'corral.envs' has no attribute {name!r}")
+
+
+gym_ids.register()

@@ -1,0 +1,157 @@
+"""Any Gymnasium environment as a `HostEnv`, with costs from the user's functions or from `info`."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import flatdim, flatten
+
+from corral.envs.base import Box, ConstraintSpec, Discrete, EnvSpec, HostEnv, HostStep
+from corral.errors import CorralError, require, require_in
+
+Cost = Callable[[Any, Any, Any, dict[str, Any]], float]
+"""cost(obs, action, next_obs, info) -> what this step costs; obs and action as the Gymnasium environment has
+them.
+"""
+
+
+def from_gymnasium(
+    make: str | Callable[[], Any],
+    num_envs: int,
+    constraints: Sequence[ConstraintSpec] = (),
+    costs: Sequence[Cost] | None = None,
+    horizon: int | None = None,
+) -> HostEnv:
+    """`num_envs` copies of a Gymnasium environment, by its id or by a function that makes one.
+
+    The costs of the constraints come from `costs`, one function each, or else from the environment: by name
+    from `info["costs"]`, or from `info["cost"]` or the third of six values that `step` returns (as in
+    Safety-Gymnasium) if there is a single constraint. `horizon` is needed where the environment states no
+    `max_episode_steps`.
+
+    Observations are flattened. Actions of a bounded box are mapped from [-1, 1] onto it and clipped.
+    """
+    require_in("num_envs", num_envs, 1, 2**31 - 1)
+    require(
+        costs is None or len(costs) == len(constraints),
+        f"costs must have a function for each of the {len(constraints)} constraints, got {len(costs or ())}",
+    )
+    builder = (lambda: gymnasium.make(make)) if isinstance(make, str) else make
+    return _GymnasiumHost([builder() for _ in range(num_envs)], tuple(constraints), costs, horizon)
+
+
+class _GymnasiumHost(HostEnv):
+    def __init__(
+        self,
+        envs: list[Any],
+        constraints: tuple[ConstraintSpec, ...],
+        costs: Sequence[Cost] | None,
+        horizon: int | None,
+    ) -> None:
+        first = envs[0]
+        stated = getattr(first.spec, "max_episode_steps", None) if getattr(first, "spec", None) else None
+        horizon = horizon if horizon is not None else stated
+        name = first.spec.id if getattr(first, "spec", None) else type(first).__name__
+        require(horizon is not None, f"horizon must be given: {name} states no max_episode_steps")
+        space = first.action_space
+        match space:
+            case gymnasium.spaces.Discrete():
+                action: Box | Discrete = Discrete(int(space.n))
+            case gymnasium.spaces.Box():
+                action = Box(int(np.prod(space.shape)))
+            case _:
+                raise CorralError(f"{name} has actions of {space}; only Box and Discrete are supported")
+        assert horizon is not None
+        self.spec = EnvSpec(name, flatdim(first.observation_space), action, int(horizon), constraints)
+        self.num_envs = len(envs)
+        self._envs = envs
+        self._costs = costs
+        self._seed = 0
+        self._episodes = np.zeros(self.num_envs, int)
+        self._steps = np.zeros(self.num_envs, int)
+        self._latest: list[Any] = [None] * self.num_envs
+        self._obs = np.zeros((self.num_envs, self.spec.observation_size), np.float32)
+
+    def reset(self, seed: int) -> np.ndarray:
+        self._seed = seed
+        self._episodes[:] = 0
+        for slot in range(self.num_envs):
+            self._begin(slot)
+        return self._obs.copy()
+
+    def step(self, actions: np.ndarray, active: np.ndarray | None = None) -> HostStep:
+        n, m = self.num_envs, len(self.spec.constraints)
+        reward, costs = np.zeros(n, np.float32), np.zeros((n, m), np.float32)
+        terminated, truncated, broken = np.zeros((3, n), bool)
+        final_obs = self._obs.copy()
+        for slot in range(n) if active is None else np.flatnonzero(active).tolist():
+            action = self._to_env(actions[slot])
+            next_obs, earned, cost, ended, cut, info = _step(self._envs[slot], action)
+            flat = self._flat(next_obs)
+            paid = self._price(self._latest[slot], action, next_obs, info, cost)
+            self._latest[slot] = next_obs
+            self._steps[slot] += 1
+            broken[slot] = not (np.isfinite(flat).all() and np.isfinite([earned, *paid]).all())
+            if not broken[slot]:
+                final_obs[slot], reward[slot], costs[slot] = flat, earned, paid
+            terminated[slot] = ended or broken[slot]
+            truncated[slot] = (cut or self._steps[slot] >= self.spec.horizon) and not terminated[slot]
+            self._obs[slot] = final_obs[slot]
+            if terminated[slot] or truncated[slot]:
+                self._episodes[slot] += 1
+                self._begin(slot)
+        return HostStep(self._obs.copy(), reward, costs, terminated, truncated, final_obs, broken)
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+    def _begin(self, slot: int) -> None:
+        """Start the slot's next episode from its own stream of randomness."""
+        stream = np.random.SeedSequence((self._seed, slot, int(self._episodes[slot])))
+        env = self._envs[slot]
+        self._latest[slot], _ = env.reset(seed=int(stream.generate_state(1)[0]))
+        self._obs[slot] = self._flat(self._latest[slot])
+        self._steps[slot] = 0
+
+    def _flat(self, obs: Any) -> np.ndarray:
+        return np.asarray(flatten(self._envs[0].observation_space, obs), np.float32)
+
+    def _to_env(self, action: np.ndarray) -> Any:
+        space = self._envs[0].action_space
+        if isinstance(space, gymnasium.spaces.Discrete):
+            return space.start + int(action)
+        action = np.asarray(action, space.dtype).reshape(space.shape)
+        if not space.is_bounded():
+            return action
+        return (space.low + (np.clip(action, -1, 1) + 1) / 2 * (space.high - space.low)).astype(space.dtype)
+
+    def _price(
+        self, obs: Any, action: Any, next_obs: Any, info: dict[str, Any], cost: float | None
+    ) -> list[float]:
+        """The costs of one step, one per constraint."""
+        constraints = self.spec.constraints
+        if self._costs is not None:
+            return [float(price(obs, action, next_obs, info)) for price in self._costs]
+        by_name = info.get("costs", {})
+        if constraints and all(constraint.name in by_name for constraint in constraints):
+            return [float(by_name[constraint.name]) for constraint in constraints]
+        cost = info.get("cost") if cost is None else cost
+        if len(constraints) > 1 or (constraints and cost is None):
+            raise CorralError(
+                f"{self.spec.name} reports no cost for {[c.name for c in constraints]}, neither by these names in "
+                'info["costs"] nor, for a single constraint, in info["cost"]; give `costs` functions'
+            )
+        return [float(cost)] if constraints and cost is not None else []
+
+
+def _step(env: Any, action: Any) -> tuple[Any, float, float | None, bool, bool, dict[str, Any]]:
+    """(obs, reward, cost or None, terminated, truncated, info) of five values, or of Safety-Gymnasium's six."""
+    match env.step(action):
+        case (obs, reward, cost, terminated, truncated, info):
+            return obs, float(reward), float(cost), bool(terminated), bool(truncated), info
+        case (obs, reward, terminated, truncated, info):
+            return obs, float(reward), None, bool(terminated), bool(truncated), info
+        case other:
+            raise CorralError(f"step must return five values, or six with the cost third, got {len(other)}")
