@@ -85,7 +85,7 @@ class CPO:
 
     name: Literal["cpo"] = "cpo"
     calibration: float = 0.0
-    """Rate of the running average of (realised − promised) change of each cost, taken off its limit; 0 is the paper's CPO."""
+    """Rate of the running average of (realised − promised) change of each cost, taken off its limit; 0: the paper's CPO."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,51 @@
+"""Constrained policy optimization (the paper's Algorithm 1), for any number of constraints.
+
+    maximise gᵀx   subject to   c + Bᵀx ≤ 0,   ½ xᵀHx ≤ δ,      c = J_C(π_k) − d
+
+solved exactly on the span of conjugate-gradient solutions, then a line search on the surrogates themselves.
+
+**Calibration** (ours, off in the paper's settings). The step is judged by the samples it was chosen on, so the realised
+change of a cost exceeds the promised one on average, and J_C settles above d. An exponential average ē of (realised −
+promised) measures by how much, and the update aims at d − ē instead.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from corral import local as neighbourhood
+from corral.config import CPO
+from corral.local import Constraints, Local, Step
+from corral.trust_region import dual
+from corral.trust_region.dual import Case
+
+
+class State(NamedTuple):
+    """What CPO remembers between updates."""
+
+    excess: Float[Array, " m"]
+    """ē, the average of realised − promised change."""
+
+
+def init(config: CPO, m: int) -> State:
+    """Nothing is known of the excess yet."""
+    return State(jnp.zeros(m))
+
+
+def update(config: CPO, state: State, local: Local, constraints: Constraints) -> tuple[State, Step]:
+    """One CPO step."""
+    error = constraints.realised - constraints.promised
+    rate = jnp.where(constraints.comparable, config.calibration, 0)
+    excess = state.excess + rate * (error - state.excess)
+    limit = constraints.limit - excess
+    c = constraints.value - limit
+
+    g, B = local.gradients()
+    problem, residual = neighbourhood.restricted(local, g, B)
+    solution = dual.solve(problem.q, problem.r, problem.S, c, local.trust.delta)
+    recovering = solution.case >= Case.RECOVERY
+    found = neighbourhood.search(
+        local, problem.step(solution), neighbourhood.unit(len(c)), jnp.maximum(-c, 0), recovering
+    )
+    return State(excess), neighbourhood.finish(local, found, residual, limit, solution, solution.nu)

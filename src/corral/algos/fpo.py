@@ -1,0 +1,31 @@
+"""Fixed-penalty optimization: TRPO on the reward R − λC⁺, with the penalty λ chosen beforehand."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from corral import local as neighbourhood
+from corral.config import FPO
+from corral.local import Constraints, Local, Step
+
+
+class State(NamedTuple):
+    """FPO remembers nothing."""
+
+
+def init(config: FPO, m: int) -> State:
+    """Nothing."""
+    return State()
+
+
+def penalised(config: FPO, reward: Float[Array, " n"], costs: Float[Array, "n m"]) -> Float[Array, " n"]:
+    """The reward the update sees (and its critic): a penalty subtracts."""
+    return reward - config.penalty * jnp.sum(costs, axis=1)
+
+
+def update(config: FPO, state: State, local: Local, constraints: Constraints) -> tuple[State, Step]:
+    """One step along the natural gradient of the penalised return."""
+    limit = constraints.limit
+    price = jnp.full_like(limit, config.penalty)
+    return state, neighbourhood.unconstrained(local, neighbourhood.unit(len(limit)), limit, price)

@@ -1,0 +1,35 @@
+"""Primal-dual optimization: multipliers are learned instead of solved for.
+
+    θ ← θ + sʲ √(2δ / dᵀH⁻¹d) H⁻¹d,   d = g − Bν,        ν ← (ν + α (J_C(π_k) − d))₊
+
+The Lagrangian J − νᵀJ_C adds returns, so g is taken in the units of the return here, like B.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from corral import local as neighbourhood
+from corral.config import PDO
+from corral.local import Constraints, Local, Step
+
+
+class State(NamedTuple):
+    """The multipliers."""
+
+    nu: Float[Array, " m"]
+
+
+def init(config: PDO, m: int) -> State:
+    """Every multiplier starts at ν₀."""
+    return State(jnp.full(m, config.nu))
+
+
+def update(config: PDO, state: State, local: Local, constraints: Constraints) -> tuple[State, Step]:
+    """One step on the Lagrangian, then one on the multipliers."""
+    # Divided by the reward's scale throughout, which changes neither the direction nor what counts as improvement.
+    lagrangian = jnp.concatenate([jnp.ones(1), -state.nu / local.reward_scale])
+    step = neighbourhood.unconstrained(local, lagrangian, constraints.limit, state.nu)
+    nu = jnp.maximum(state.nu + config.rate * (constraints.value - constraints.limit), 0)
+    return State(nu), step

@@ -1,0 +1,26 @@
+"""Trust-region policy optimization: the CPO step without constraints. Costs are measured, not limited."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from corral import local as neighbourhood
+from corral.config import TRPO
+from corral.local import Constraints, Local, Step
+
+
+class State(NamedTuple):
+    """TRPO remembers nothing."""
+
+
+def init(config: TRPO, m: int) -> State:
+    """Nothing."""
+    return State()
+
+
+def update(config: TRPO, state: State, local: Local, constraints: Constraints) -> tuple[State, Step]:
+    """One step along the natural gradient to the boundary of the trust region."""
+    limit = constraints.limit
+    return state, neighbourhood.unconstrained(
+        local, neighbourhood.unit(len(limit)), limit, jnp.zeros_like(limit)
+    )

@@ -1,0 +1,224 @@
+"""Fits of the networks that serve the update: value functions and failure predictors.
+
+Both are regressions on the batch that was just used, after it was used: what they learn serves the next iteration.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Key
+
+from corral.config import Critic, Networks, Shaping
+from corral.estimate import Batch, masked_mean
+from corral.nets import MLP, apply_stacked, stack_mlps
+from corral.trust_region import cg, fisher
+
+
+class Scale(NamedTuple):
+    """Mean and deviation of inputs or targets, by column."""
+
+    mean: Float[Array, " c"]
+    std: Float[Array, " c"]
+
+    def unit(self, x: Float[Array, "n c"]) -> Float[Array, "n c"]:
+        """Centred and scaled."""
+        return (x - self.mean) / self.std
+
+
+def _scale(x: Float[Array, "n c"], batch: Batch) -> Scale:
+    mean = masked_mean(x, batch.valid)
+    variance = masked_mean((x - mean) ** 2, batch.valid)
+    return Scale(mean, jnp.where(variance > 0, jnp.sqrt(variance), 1))
+
+
+class Critics(eqx.Module):
+    """1 + m value functions: of the reward and of each cost."""
+
+    nets: MLP
+    inputs: Scale
+    targets: Scale
+    optimizer: optax.OptState
+    sees_time: bool = eqx.field(static=True)
+
+    def features(self, obs: Float[Array, "n o"], elapsed: Float[Array, " n"]) -> Float[Array, "n i"]:
+        """What the critics see of a state."""
+        return jnp.concatenate([obs, elapsed[:, None]], axis=1) if self.sees_time else obs
+
+    def __call__(self, obs: Float[Array, "n o"], elapsed: Float[Array, " n"]) -> Float[Array, "n c"]:
+        """Values in the units of the returns; `elapsed` is the fraction of the horizon gone by."""
+        x = self.inputs.unit(self.features(obs, elapsed))
+        return self.targets.mean + self.targets.std * apply_stacked(self.nets, x)
+
+
+def _adam(learning_rate: float) -> optax.GradientTransformation:
+    return optax.adam(learning_rate)
+
+
+def make_critics(
+    observation_size: int, m: int, networks: Networks, critic: Critic, key: Key[Array, ""]
+) -> Critics:
+    """Untrained critics that predict zero-mean values."""
+    i = observation_size + critic.sees_time
+    nets = stack_mlps(1 + m, (i, *networks.hidden, 1), networks.activation, key)
+    zero, one = jnp.zeros, jnp.ones
+    optimizer = _adam(critic.learning_rate).init(eqx.filter(nets, eqx.is_inexact_array))
+    return Critics(nets, Scale(zero(i), one(i)), Scale(zero(1 + m), one(1 + m)), optimizer, critic.sees_time)
+
+
+def fit_critics(
+    critics: Critics,
+    batch: Batch,
+    elapsed: Float[Array, " n"],
+    returns: Float[Array, "n c"],
+    critic: Critic,
+    key: Key[Array, ""],
+) -> Critics:
+    """Critics fitted to the batch's returns, by the method `critic` names."""
+    features = critics.features(batch.obs, elapsed)
+    inputs, targets = _scale(features, batch), _scale(returns, batch)
+    x, y = inputs.unit(features), targets.unit(returns)
+    if critic.method == "natural":
+        nets, optimizer = _natural_step(critics.nets, x, y, batch, critic.step), critics.optimizer
+    else:
+        nets, optimizer = _early_stopped(critics, x, y, batch, critic, key)
+    return Critics(nets, inputs, targets, optimizer, critics.sees_time)
+
+
+def _natural_step(
+    nets: MLP, x: Float[Array, "n i"], y: Float[Array, "n c"], batch: Batch, step: float
+) -> MLP:
+    """One step of each network along the natural gradient of its squared error, to a KL of `step`.
+
+    The prediction is read as a Gaussian's mean with the residuals' variance σ²: KL = ½ mean (Δf)²/σ², so the Fisher matrix
+    is JᵀJ/(nσ²), and the gradient of the mean log-likelihood Jᵀ(y − f)/(nσ²).
+    """
+    w = batch.valid / jnp.sum(batch.valid)
+
+    def one(net: MLP, target: Float[Array, " n"]) -> MLP:
+        arrays, static = eqx.partition(net, eqx.is_inexact_array)
+        theta, unravel = ravel_pytree(arrays)
+
+        def predict(theta: Array) -> Array:
+            return eqx.combine(unravel(theta), static)(x)[:, 0]
+
+        residual = target - predict(theta)
+        variance = jnp.maximum(jnp.sum(w * residual**2), jnp.finfo(x.dtype).tiny)
+        _, pull = jax.vjp(predict, theta)
+        (g,) = pull(w * residual / variance)
+        product = fisher.operator(
+            lambda t: (predict(t),), theta, weights=w, damping=1e-5, metric=lambda _, v: (v[0] / variance,)
+        )
+        direction = cg.solve(product, g[:, None], iterations=10).x[:, 0]
+        curvature = direction @ g
+        length = jnp.where(curvature > 0, jnp.sqrt(2 * step / jnp.where(curvature > 0, curvature, 1)), 0)
+        # The full Newton step would be length 1: never overshoot it.
+        moved = theta + jnp.minimum(length, 1.0) * direction
+        better = jnp.sum(w * (target - predict(moved)) ** 2) < variance
+        return eqx.combine(unravel(jnp.where(better, moved, theta)), static)
+
+    stepped: MLP = eqx.filter_vmap(one, in_axes=(0, 1))(nets, y)
+    return stepped
+
+
+class _Fit(NamedTuple):
+    nets: MLP
+    optimizer: optax.OptState
+    best: MLP
+    best_error: Float[Array, " c"]
+    stale: Array
+    epoch: Array
+
+
+def _early_stopped(
+    critics: Critics,
+    x: Float[Array, "n i"],
+    y: Float[Array, "n c"],
+    batch: Batch,
+    critic: Critic,
+    key: Key[Array, ""],
+) -> tuple[MLP, optax.OptState]:
+    """Adam on minibatches; each network keeps the parameters of its best epoch on the held-out episodes.
+
+    The fit ends when no network has improved for two epochs: passes that no longer help are not made.
+    """
+    n, c = y.shape
+    arrays, static = eqx.partition(critics.nets, eqx.is_inexact_array)
+    held = jax.random.bernoulli(jax.random.fold_in(key, 0), critic.held_out, batch.present.shape)[
+        batch.episode
+    ]
+    train, test = batch.valid & ~held, batch.valid & held
+    size = min(critic.minibatch, n)
+    steps = -(-n // size)
+    adam = _adam(critic.learning_rate)
+
+    def error(arrays: MLP, x: Array, y: Array, w: Array) -> Float[Array, " c"]:
+        miss = (apply_stacked(eqx.combine(arrays, static), x) - y) ** 2
+        return jnp.sum(jnp.where(w[:, None], miss, 0), 0) / jnp.maximum(jnp.sum(w), 1)
+
+    def epoch(fit: _Fit) -> _Fit:
+        # One random offset and stride instead of a permutation: rows of a minibatch come from all over the batch.
+        order = jax.random.permutation(jax.random.fold_in(key, fit.epoch + 1), n)
+        order = jnp.resize(order, (steps * size,)).reshape(steps, size)
+
+        def step(carry: tuple[MLP, optax.OptState], rows: Array) -> tuple[tuple[MLP, optax.OptState], None]:
+            arrays, state = carry
+            grad = jax.grad(lambda a: jnp.sum(error(a, x[rows], y[rows], train[rows])))(arrays)
+            updates, state = adam.update(grad, state)
+            return (optax.apply_updates(arrays, updates), state), None
+
+        (nets, optimizer), _ = lax.scan(step, (fit.nets, fit.optimizer), order)
+        found = error(nets, x, y, test)
+        better = found < fit.best_error
+        best = jax.tree.map(
+            lambda new, old: jnp.where(better.reshape(c, *([1] * (new.ndim - 1))), new, old), nets, fit.best
+        )
+        stale = jnp.where(jnp.any(better), 0, fit.stale + 1)
+        return _Fit(nets, optimizer, best, jnp.minimum(found, fit.best_error), stale, fit.epoch + 1)
+
+    zero = jnp.zeros((), jnp.int32)
+    first = _Fit(arrays, critics.optimizer, arrays, error(arrays, x, y, test), zero, zero)
+    fit = lax.while_loop(lambda f: (f.epoch < critic.epochs) & (f.stale < 2), epoch, first)
+    return eqx.combine(fit.best, static), fit.optimizer
+
+
+class Predictors(eqx.Module):
+    """For each constraint, the probability of a cost within the horizon."""
+
+    nets: MLP
+    optimizer: optax.OptState
+
+    def __call__(self, obs: Float[Array, "n o"]) -> Float[Array, "n m"]:
+        """Probabilities for every row and constraint."""
+        return jax.nn.sigmoid(apply_stacked(self.nets, obs))
+
+
+def make_predictors(observation_size: int, m: int, shaping: Shaping, key: Key[Array, ""]) -> Predictors:
+    """Untrained predictors: they say about a half."""
+    nets = stack_mlps(m, (observation_size, shaping.hidden, 1), "tanh", key)
+    return Predictors(nets, _adam(shaping.learning_rate).init(eqx.filter(nets, eqx.is_inexact_array)))
+
+
+def fit_predictors(
+    predictors: Predictors, batch: Batch, targets: Float[Array, "n m"], shaping: Shaping
+) -> tuple[Predictors, Float[Array, " m"]]:
+    """A fixed number of full-batch Adam steps on the squared error; also the error before them."""
+    arrays, static = eqx.partition(predictors.nets, eqx.is_inexact_array)
+    adam = _adam(shaping.learning_rate)
+
+    def error(arrays: MLP) -> Float[Array, " m"]:
+        said = jax.nn.sigmoid(apply_stacked(eqx.combine(arrays, static), batch.obs))
+        return masked_mean((said - targets) ** 2, batch.valid)
+
+    def step(carry: tuple[MLP, optax.OptState], _: None) -> tuple[tuple[MLP, optax.OptState], Array]:
+        arrays, state = carry
+        grad, found = jax.grad(lambda a: (jnp.sum(error(a)), error(a)), has_aux=True)(arrays)
+        updates, state = adam.update(grad, state)
+        return (optax.apply_updates(arrays, updates), state), found
+
+    (arrays, optimizer), errors = lax.scan(step, (arrays, predictors.optimizer), None, length=shaping.steps)
+    return Predictors(eqx.combine(arrays, static), optimizer), errors[0]

@@ -1,0 +1,208 @@
+"""One iteration of learning as a pure function, (state, batch) → (state, metrics): it can be jitted, and vmapped over seeds."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from corral import local as neighbourhood
+from corral import nets
+from corral.algos import MODULES, fpo
+from corral.config import FPO, Config
+from corral.envs.base import EnvSpec
+from corral.estimate import (
+    Batch,
+    advantages,
+    episode_sums,
+    explained_variance,
+    masked_mean,
+    over_episodes,
+    unsafe_ahead,
+)
+from corral.fit import Critics, Predictors, fit_critics, fit_predictors, make_critics, make_predictors
+from corral.local import Constraints, Samples, Step
+from corral.nets import Policy
+
+
+class LearnerState(NamedTuple):
+    """Everything that learning carries from one iteration to the next: arrays only."""
+
+    iteration: Int[Array, ""]
+    policy: Policy
+    critics: Critics
+    predictors: Predictors
+    algo: Any
+    value: Float[Array, " m"]
+    """J_C of the previous batch."""
+    promised: Float[Array, " m"]
+    """What the previous update promised for its change."""
+    length: Float[Array, ""]
+    """Mean episode length of the previous batch, from which the next number of episodes follows."""
+    env_steps: Float[Array, ""]
+
+
+def limits(config: Config, spec: EnvSpec) -> tuple[float, ...]:
+    """The limits in force."""
+    return config.limit or tuple(c.limit for c in spec.constraints)
+
+
+def init(config: Config, spec: EnvSpec, key: Key[Array, ""], net: Any | None = None) -> LearnerState:
+    """The state before the first iteration."""
+    m = len(spec.constraints)
+    for_policy, for_critics, for_predictors = jax.random.split(key, 3)
+    return LearnerState(
+        iteration=jnp.zeros((), jnp.int32),
+        policy=nets.make_policy(spec, config.networks, for_policy, net),
+        critics=make_critics(spec.observation_size, m, config.networks, config.critic, for_critics),
+        predictors=make_predictors(spec.observation_size, m, config.shaping, for_predictors),
+        algo=MODULES[config.algo.name].init(config.algo, m),
+        value=jnp.zeros(m),
+        promised=jnp.zeros(m),
+        length=jnp.asarray(spec.horizon, jnp.float32),
+        env_steps=jnp.zeros(()),
+    )
+
+
+def update(
+    config: Config, spec: EnvSpec, state: LearnerState, batch: Batch, key: Key[Array, ""]
+) -> tuple[LearnerState, dict[str, Array]]:
+    """Estimate, improve the policy, then fit what serves the next iteration."""
+    m = len(spec.constraints)
+    limit = jnp.asarray(limits(config, spec), jnp.float32)
+    valid = batch.valid
+
+    # Costs, shaped by the probability of failure once the predictor has seen some data.
+    bonus = jnp.zeros_like(batch.costs)
+    if config.shape_costs:
+        on = state.iteration >= config.shaping.start
+        bonus = jnp.where(on, config.shaping.coefficient * state.predictors(batch.obs), 0)
+    shaped = jnp.where(valid[:, None], batch.costs + bonus, 0)
+    reward = (
+        fpo.penalised(config.algo, batch.reward, shaped) if isinstance(config.algo, FPO) else batch.reward
+    )
+    earned = jnp.concatenate([reward[:, None], shaped], axis=1)
+
+    # Advantages and returns of the reward and of each cost, in one pass.
+    elapsed = batch.t / spec.horizon
+    values = state.critics(batch.obs, elapsed)
+    after = jnp.zeros((batch.present.shape[0], 1 + m))
+    if not config.time_limit_ends:
+        ended_at = jax.ops.segment_sum(valid.astype(jnp.float32), batch.episode, num_segments=after.shape[0])
+        after = jnp.where(
+            batch.truncated[:, None], state.critics(batch.final_obs, ended_at / spec.horizon), 0
+        )
+    gamma = jnp.asarray([config.gamma] + [config.cost_gamma] * m)
+    lam = jnp.asarray([config.gae] + [config.cost_gae] * m)
+    advantage, returns = advantages(earned, values, after, batch, gamma, lam)
+
+    # J and J_C over whole episodes.
+    discount = config.cost_gamma ** batch.t.astype(jnp.float32)
+    totals = jnp.concatenate(
+        [batch.reward[:, None], discount[:, None] * batch.costs, discount[:, None] * shaped, valid[:, None]],
+        axis=1,
+    )
+    mean, se = over_episodes(episode_sums(totals, batch), batch.present)
+    cost, constrained, length = mean[1 : 1 + m], mean[1 + m : 1 + 2 * m], mean[-1]
+
+    samples, reward_std = _samples(batch, advantage, discount)
+    flat = nets.flatten(state.policy)
+    here = neighbourhood.make(flat, samples, reward_std * length, config.trust)
+    begins = (state.iteration == config.shaping.start) & config.shape_costs
+    constraints = Constraints(
+        constrained, limit, constrained - state.value, state.promised, (state.iteration > 0) & ~begins
+    )
+    algo, step = MODULES[config.algo.name].update(config.algo, state.algo, here, constraints)
+    policy = flat.policy(step.theta)
+
+    predictors, predictor_loss = state.predictors, jnp.zeros(m)
+    if config.shape_costs:
+        ahead = unsafe_ahead(batch.costs, batch, config.shaping.horizon)
+        predictors, predictor_loss = fit_predictors(state.predictors, batch, ahead, config.shaping)
+    critics = fit_critics(state.critics, batch, elapsed, returns, config.critic, key)
+    if policy.normalizer is not None:
+        policy = Policy(
+            policy.net, policy.log_std, policy.normalizer.updated(batch.obs, valid.astype(jnp.float32))
+        )
+
+    steps = jnp.sum(valid)
+    metrics = {
+        "episodes": jnp.sum(batch.present),
+        "steps": steps,
+        "return": mean[0],
+        "return_se": se[0],
+        "cost": cost,
+        "cost_se": se[1 : 1 + m],
+        "shaped_cost": constrained,
+        "shaped_cost_se": se[1 + m : 1 + 2 * m],
+        "limit": limit,
+        "realised": jnp.where(constraints.comparable, constraints.realised, jnp.nan),
+        "length": length,
+        "broken": batch.broken,
+        "entropy": masked_mean(nets.entropy(here.old), valid),
+        "explained_variance": explained_variance(values, returns, valid),
+        "predictor_loss": predictor_loss,
+        **_step_metrics(step),
+        **_proposition_2(config, samples, step, limit, length),
+    }
+    new = LearnerState(
+        state.iteration + 1,
+        policy,
+        critics,
+        predictors,
+        algo,
+        constrained,
+        step.promised,
+        length,
+        state.env_steps + steps,
+    )
+    return new, metrics
+
+
+def _samples(
+    batch: Batch, advantage: Float[Array, "n c"], discount: Float[Array, " n"]
+) -> tuple[Samples, Array]:
+    """Standardise the reward's advantages, centre the costs'; also the reward's standard deviation."""
+    valid = batch.valid
+    centred = jnp.where(valid[:, None], advantage - masked_mean(advantage, valid), 0)
+    std = jnp.sqrt(masked_mean(centred[:, 0] ** 2, valid))
+    unit = jnp.where(std > 0, centred[:, 0] / jnp.where(std > 0, std, 1), 0)
+    weight = valid / jnp.sum(valid)
+    cost_weight = jnp.where(valid, discount, 0) / jnp.sum(batch.present)
+    samples = Samples(batch.obs, batch.action, weight, unit, cost_weight, centred[:, 1:])
+    return samples, jnp.where(std > 0, std, 1)
+
+
+def _step_metrics(step: Step) -> dict[str, Array]:
+    search = step.search
+    return {
+        "kl": step.kl,
+        "case": step.case,
+        "lam": step.lam,
+        "nu": step.nu,
+        "promised": step.promised,
+        "effective_limit": step.effective_limit,
+        "accepted": search.accepted,
+        "step_scale": search.scale,
+        "tried": search.tried,
+        "rejected_kl": search.failed[0],
+        "rejected_objective": search.failed[1],
+        "rejected_cost": search.failed[2:],
+        "rejected_not_finite": search.not_finite,
+        "cg_residual": step.cg_residual,
+    }
+
+
+def _proposition_2(
+    config: Config, samples: Samples, step: Step, limit: Float[Array, " m"], length: Float[Array, ""]
+) -> dict[str, Array]:
+    """d + √(2δ) γ ε/(1−γ)², with ε = max_s |E_{a~π'}[A_C]| estimated by the largest advantage seen.
+
+    Undiscounted costs over episodes of length T are read as γ = 1 − 1/T, the discount with the same mean horizon.
+    """
+    gamma = jnp.where(config.cost_gamma < 1, config.cost_gamma, 1 - 1 / jnp.maximum(length, 2))
+    epsilon = jnp.max(jnp.abs(samples.cost_advantage), axis=0, initial=0)
+    return {
+        "epsilon": epsilon,
+        "prop2_bound": limit + jnp.sqrt(2 * config.trust.delta) * gamma * epsilon / (1 - gamma) ** 2,
+    }

@@ -1,0 +1,182 @@
+"""Policies, value functions and failure predictors: Equinox modules, which are pytrees of their parameters."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Key
+
+from corral.config import Networks
+from corral.envs.base import Box, Discrete, EnvSpec
+from corral.trust_region.fisher import Categorical, Gaussian
+
+Distribution = Gaussian | Categorical
+
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "tanh": jnp.tanh,
+    "relu": jax.nn.relu,
+    "elu": jax.nn.elu,
+    "silu": jax.nn.silu,
+}
+
+
+class MLP(eqx.Module):
+    """Fully connected layers on the last axis: Glorot-uniform weights, biases zero."""
+
+    weights: list[Float[Array, "i o"]]
+    biases: list[Float[Array, " o"]]
+    activation: str = eqx.field(static=True)
+
+    def __init__(self, sizes: tuple[int, ...], activation: str, key: Key[Array, ""]):
+        keys = jax.random.split(key, len(sizes) - 1)
+        glorot = jax.nn.initializers.glorot_uniform()
+        self.weights = [glorot(k, shape) for k, shape in zip(keys, pairwise(sizes), strict=True)]
+        self.biases = [jnp.zeros(n) for n in sizes[1:]]
+        self.activation = activation
+
+    def __call__(self, x: Float[Array, "*n i"]) -> Float[Array, "*n o"]:
+        """The output layer is linear."""
+        f = _ACTIVATIONS[self.activation]
+        for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = f(x @ W + b)
+        return x @ self.weights[-1] + self.biases[-1]
+
+
+class Normalizer(eqx.Module):
+    """Running mean and variance of observations, in Welford's form."""
+
+    mean: Float[Array, " o"]
+    spread: Float[Array, " o"]
+    """Sum of squared deviations."""
+    count: Float[Array, ""]
+
+    def __call__(self, obs: Float[Array, "*n o"]) -> Float[Array, "*n o"]:
+        """Centre and scale, clipped to ±10 deviations; before any data, no change."""
+        deviation = jnp.sqrt(self.spread / jnp.maximum(self.count, 1))
+        return jnp.clip((obs - self.mean) / jnp.where(deviation > 0, deviation, 1), -10, 10)
+
+    def updated(self, obs: Float[Array, "n o"], weight: Float[Array, " n"]) -> "Normalizer":
+        """With a batch added (rows of weight 0 do not count)."""
+        n = jnp.sum(weight)
+        mean = weight @ obs / jnp.maximum(n, 1)
+        spread = weight @ (obs - mean) ** 2
+        total = self.count + n
+        shift = mean - self.mean
+        return Normalizer(
+            self.mean + shift * n / jnp.maximum(total, 1),
+            self.spread + spread + shift**2 * self.count * n / jnp.maximum(total, 1),
+            total,
+        )
+
+
+class Policy(eqx.Module):
+    """π(a|s): a network gives a Gaussian's mean (its log-deviation does not depend on the state) or logits."""
+
+    net: Callable[[Array], Array]
+    """Any module from observations (n, o) to (n, actions)."""
+    log_std: Float[Array, " a"] | None
+    """None for discrete actions."""
+    normalizer: Normalizer | None
+
+    def __call__(self, obs: Float[Array, "n o"]) -> Distribution:
+        """Distribution parameters for a batch of observations."""
+        out = self.net(obs if self.normalizer is None else jax.lax.stop_gradient(self.normalizer)(obs))
+        if self.log_std is None:
+            return Categorical(out)
+        return Gaussian(out, jnp.broadcast_to(self.log_std, out.shape))
+
+
+def make_policy(spec: EnvSpec, networks: Networks, key: Key[Array, ""], net: Any | None = None) -> Policy:
+    """A fresh policy for an environment; `net` replaces the default network."""
+    o, k = spec.observation_size, spec.action.size
+    if net is None:
+        net = MLP((o, *networks.hidden, k), networks.activation, key)
+    normalizer = None
+    if networks.normalize_observations:
+        normalizer = Normalizer(jnp.zeros(o), jnp.zeros(o), jnp.zeros(()))
+    log_std = jnp.full(k, networks.log_std) if isinstance(spec.action, Box) else None
+    return Policy(net, log_std, normalizer)
+
+
+class Flat(NamedTuple):
+    """A policy as a vector θ of what is trained, and the way back."""
+
+    theta: Float[Array, " p"]
+    policy: Callable[[Float[Array, " p"]], Policy]
+
+
+def flatten(policy: Policy) -> Flat:
+    """θ: network and log-deviation; the normaliser's statistics are carried along, not trained."""
+    trained = eqx.tree_at(lambda p: p.normalizer, policy, None, is_leaf=lambda x: x is None)
+    arrays, static = eqx.partition(trained, eqx.is_inexact_array)
+    theta, unravel = ravel_pytree(arrays)
+
+    def back(theta: Float[Array, " p"]) -> Policy:
+        rebuilt: Policy = eqx.combine(unravel(theta), static)
+        return Policy(rebuilt.net, rebuilt.log_std, policy.normalizer)
+
+    return Flat(theta, back)
+
+
+_HALF_LOG_2PI = 0.9189385332046727
+
+
+def sample(z: Distribution, key: Key[Array, ""]) -> Array:
+    """One action per row: (n, a) floats, or (n,) integers."""
+    if isinstance(z, Categorical):
+        return jax.random.categorical(key, z.logits)
+    return z.mean + jnp.exp(z.log_std) * jax.random.normal(key, z.mean.shape, z.mean.dtype)
+
+
+def mode(z: Distribution) -> Array:
+    """The most likely action of each row."""
+    return jnp.argmax(z.logits, axis=-1) if isinstance(z, Categorical) else z.mean
+
+
+def log_prob(z: Distribution, action: Array) -> Float[Array, " n"]:
+    """log π(a|s), summed over action dimensions."""
+    if isinstance(z, Categorical):
+        return jnp.take_along_axis(jax.nn.log_softmax(z.logits), action[:, None], axis=-1)[:, 0]
+    e = (action - z.mean) * jnp.exp(-z.log_std)
+    return -jnp.sum(e * e / 2 + z.log_std + _HALF_LOG_2PI, axis=-1)
+
+
+def kl(z: Distribution, old: Distribution) -> Float[Array, " n"]:
+    """D(π ‖ π_k) at each state, summed over action dimensions."""
+    if isinstance(z, Categorical) and isinstance(old, Categorical):
+        log_p, log_q = jax.nn.log_softmax(z.logits), jax.nn.log_softmax(old.logits)
+        return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
+    assert isinstance(z, Gaussian)
+    assert isinstance(old, Gaussian)
+    shift = (z.mean - old.mean) * jnp.exp(-old.log_std)
+    ratio = jnp.exp(2 * (z.log_std - old.log_std))
+    return jnp.sum(old.log_std - z.log_std + (ratio + shift * shift - 1) / 2, axis=-1)
+
+
+def entropy(z: Distribution) -> Float[Array, " n"]:
+    """Entropy of each row, in nats."""
+    if isinstance(z, Categorical):
+        log_p = jax.nn.log_softmax(z.logits)
+        return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
+    return jnp.sum(z.log_std + _HALF_LOG_2PI + 0.5, axis=-1)
+
+
+def stack_mlps(count: int, sizes: tuple[int, ...], activation: str, key: Key[Array, ""]) -> MLP:
+    """`count` networks of the same shape as one module whose arrays have a leading axis."""
+    stacked: MLP = eqx.filter_vmap(lambda k: MLP(sizes, activation, k))(jax.random.split(key, count))
+    return stacked
+
+
+def apply_stacked(nets: MLP, x: Float[Array, "n i"]) -> Float[Array, "n c"]:
+    """The first output of each of c stacked networks, for every row of x."""
+    out: Array = eqx.filter_vmap(lambda net: net(x)[..., 0], out_axes=-1)(nets)
+    return out
+
+
+def is_discrete(spec: EnvSpec) -> bool:
+    """Whether the policy is categorical."""
+    return isinstance(spec.action, Discrete)

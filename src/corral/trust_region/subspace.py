@@ -1,0 +1,53 @@
+"""The subproblem restricted to the span of approximate solves, where it can be solved exactly.
+
+Truncated conjugate gradients give V ≈ H⁻¹[g, B], not H⁻¹[g, B]: with the textbook formulas bᵀx would miss −c. Restricted to
+x = Vy the subproblem
+
+    maximise (Vᵀg)ᵀy   subject to   c + (VᵀB)ᵀy ≤ 0,   ½ yᵀKy ≤ δ,      K = VᵀHV
+
+has the same form with K for H, and its q, r, S are exact: the linearised constraints hold for the true B whatever CG left
+over, and Cauchy-Schwarz cannot fail.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from corral.trust_region import dual
+
+
+class Restricted(NamedTuple):
+    """q, r, S of the restricted problem, and the basis that turns its solution into a step."""
+
+    q: Float[Array, ""]
+    r: Float[Array, " m"]
+    S: Float[Array, "m m"]
+    basis: Float[Array, "p k"]
+    """Orthonormal under H: basisᵀ H basis = I on the directions that H resolves, zero columns for the rest."""
+    a: Float[Array, " k"]
+    """basisᵀg."""
+    D: Float[Array, "k m"]
+    """basisᵀB."""
+
+    def step(self, solution: dual.Solution) -> Float[Array, " p"]:
+        """x = αH⁻¹g − H⁻¹Bβ within the subspace."""
+        return self.basis @ (solution.alpha * self.a - self.D @ solution.beta)
+
+
+def restrict(
+    V: Float[Array, "p k"], HV: Float[Array, "p k"], g: Float[Array, " p"], B: Float[Array, "p m"]
+) -> Restricted:
+    """The subproblem on the columns of V, given HV; columns that are zero or repeat others are left out by rank."""
+    K = V.T @ HV
+    K = (K + K.T) / 2
+    # Each column to H-length one, so that the rank does not depend on the units of a constraint.
+    length = jnp.sqrt(jnp.maximum(jnp.diagonal(K), 0))
+    inverse = jnp.where(length > 0, 1 / jnp.where(length > 0, length, 1), 0)
+    values, vectors = jnp.linalg.eigh(K * inverse * inverse[:, None])
+    # eigh is accurate to the rounding of the largest eigenvalue, at most k.
+    resolved = values > 8 * K.shape[0] * jnp.finfo(K.dtype).eps
+    scale = jnp.where(resolved, 1 / jnp.sqrt(jnp.where(resolved, values, 1)), 0)
+    basis = V @ (inverse[:, None] * vectors * scale)
+    a, D = basis.T @ g, basis.T @ B
+    return Restricted(a @ a, D.T @ a, D.T @ D, basis, a, D)
