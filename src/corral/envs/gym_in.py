@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.spaces import flatdim, flatten
 
 from corral.envs.base import Box, ConstraintSpec, Discrete, EnvSpec, HostEnv, HostStep
-from corral.errors import CorralError, require, require_in
+from corral.errors import CorralError, require
 
 Cost = Callable[[Any, Any, Any, dict[str, Any]], float]
 """cost(obs, action, next_obs, info) -> what this step costs; obs and action as the Gymnasium environment has
@@ -32,7 +32,7 @@ def from_gymnasium(
 
     Observations are flattened. Actions of a bounded box are mapped from [-1, 1] onto it and clipped.
     """
-    require_in("num_envs", num_envs, 1, 2**31 - 1)
+    require(num_envs >= 1, f"num_envs must be at least 1, got {num_envs}")
     require(
         costs is None or len(costs) == len(constraints),
         f"costs must have a function for each of the {len(constraints)} constraints, got {len(costs or ())}",

@@ -22,9 +22,9 @@ from jaxtyping import Array, Bool, Float, Key
 from corral.envs.base import Env, EnvSpec, Timestep
 from corral.envs.models import compile_model
 from corral.envs.robots import RobotState
-from corral.envs.scenario import Episode, Scenario
+from corral.envs.scenarios import Episode, Scenario
 from corral.envs.tasks import Gather
-from corral.errors import require, require_in
+from corral.errors import require
 
 with contextlib.redirect_stdout(io.StringIO()):  # it prints a line if Warp is not there
     from mujoco import mjx
@@ -84,7 +84,7 @@ class MjxEnv(Env):
         self.scenario = scenario
         self.impl = default_impl() if impl is None else impl
         require(self.impl in _ITERATIONS, f'impl must be "warp" or "jax", got {impl!r}')
-        require_in("robots", robots, 1, 2**24)
+        require(robots >= 1, f"robots must be at least 1, got {robots}")
         model = copy.copy(compile_model(scenario.robot.name, isinstance(scenario.task, Gather)))
         # MJX never resets on its own, and Warp does not know the flag that forbids it.
         model.opt.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)

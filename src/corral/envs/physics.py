@@ -20,7 +20,7 @@ import mujoco
 import numpy as np
 
 from corral.envs.models import compile_model
-from corral.errors import require_in
+from corral.errors import require
 
 _VELOCITY = int(mujoco.mjtStage.mjSTAGE_VEL)
 _SILENCED = [int(mujoco.mjtWarning.mjWARN_BADQPOS), int(mujoco.mjtWarning.mjWARN_BADQVEL)]
@@ -34,7 +34,7 @@ class Physics:
     def __init__(self, robot: str, walls: bool, feels: bool, count: int, threads: int | None = None) -> None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.threads = cores if threads is None else threads
-        require_in("threads", self.threads, 1, 4096)
+        require(self.threads >= 1, f"threads must be at least 1, got {self.threads}")
         self.model = compile_model(robot, walls)
         self._feels = feels
         self._data = [mujoco.MjData(self.model) for _ in range(count)]

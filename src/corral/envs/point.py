@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Key
 
 from corral.envs.base import Env, EnvSpec, Timestep
 from corral.envs.robots import Point, RobotState
-from corral.envs.scenario import Episode, Scenario
+from corral.envs.scenarios import Episode, Scenario
 
 
 class PointState(NamedTuple):

@@ -7,9 +7,9 @@ from typing import Any
 
 from corral.envs.base import Env, EnvSpec, HostEnv
 from corral.envs.robots import ROBOTS
-from corral.envs.scenario import Scenario
+from corral.envs.scenarios import Scenario
 from corral.envs.tasks import Circle, Gather, Task
-from corral.errors import CorralError, require_in
+from corral.errors import CorralError, require
 
 # The paper's table of environment parameters; Humanoid-Gather is ours, with the Ant's figures.
 _TASKS: dict[str, Task] = {
@@ -66,7 +66,7 @@ def make_host(name: str, num_envs: int, threads: int | None = None, **changed: A
     """`num_envs` robots on the host: MuJoCo's C engine on `threads` threads (None: one per core); the Point
     in JAX.
     """
-    require_in("num_envs", num_envs, 1, 2**31 - 1)
+    require(num_envs >= 1, f"num_envs must be at least 1, got {num_envs}")
     definition = scenario(name, **changed)
     if definition.robot.name == "point":
         from corral.envs.point import PointEnv

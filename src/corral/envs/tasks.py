@@ -1,6 +1,6 @@
 """The two tasks, Circle and Gather, as pure functions of a `RobotState`: layout, reward, costs, readings.
 
-A task knows nothing of engines and of time; `scenario.py` joins it to a robot and a clock.
+A task knows nothing of engines and of time; `scenarios.py` joins it to a robot and a clock.
 """
 
 import abc
@@ -15,7 +15,15 @@ from jaxtyping import Array, Bool, Float, Key
 
 from corral.envs.base import ConstraintSpec
 from corral.envs.robots import Robot, RobotState
-from corral.errors import require, require_in
+from corral.errors import require
+
+
+def _require_positive(name: str, value: float) -> None:
+    require(0 < value < math.inf, f"{name} must be a positive number, got {value}")
+
+
+def _require_count(name: str, value: int, low: int, high: int) -> None:
+    require(low <= value <= high, f"{name} must lie in {low}..{high}, got {value}")
 
 
 class Score(NamedTuple):
@@ -45,10 +53,10 @@ class Task(abc.ABC):
     """Take actions in control units and do not clip them, as the 2017 release did for the Point."""
 
     def __post_init__(self) -> None:
-        require_in("limit", self.limit, 0, float("inf"), closed="[)")
-        require_in("max_steps", self.max_steps, 1, 2**31 - 1)
+        require(self.limit >= 0, f"limit must not be negative, got {self.limit}")
+        _require_count("max_steps", self.max_steps, 1, 2**31 - 2)
         if self.min_steps is not None:
-            require_in("min_steps", self.min_steps, 1, self.max_steps)
+            _require_count("min_steps", self.min_steps, 1, self.max_steps)
 
     @abc.abstractmethod
     def constraints(self) -> tuple[ConstraintSpec, ...]:
@@ -106,10 +114,10 @@ class Circle(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_in("d", self.d, 0, float("inf"), closed="()")
-        require_in("x_lim", self.x_lim, 0, float("inf"), closed="()")
+        _require_positive("d", self.d)
+        _require_positive("x_lim", self.x_lim)
         if self.y_lim is not None:
-            require_in("y_lim", self.y_lim, 0, float("inf"), closed="()")
+            _require_positive("y_lim", self.y_lim)
 
     def constraints(self) -> tuple[ConstraintSpec, ...]:
         """One on |x|, and one on |y| if there is a y_lim."""
@@ -198,15 +206,15 @@ class Gather(Task):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("apples", "bombs"):
-            require_in(name, getattr(self, name), 0, len(CELLS))
+            _require_count(name, getattr(self, name), 0, len(CELLS))
         total = self.apples + self.bombs
         require(
             1 <= total <= len(CELLS),
             f"apples + bombs must lie in 1..{len(CELLS)} (one to a cell), got {total}",
         )
-        require_in("catch_range", self.catch_range, 0, float("inf"), closed="()")
-        require_in("sensor_range", self.sensor_range, 0, float("inf"), closed="()")
-        require_in("sensor_bins", self.sensor_bins, 1, 1000)
+        _require_positive("catch_range", self.catch_range)
+        _require_positive("sensor_range", self.sensor_range)
+        _require_count("sensor_bins", self.sensor_bins, 1, 1000)
 
     def constraints(self) -> tuple[ConstraintSpec, ...]:
         """One, on bombs."""

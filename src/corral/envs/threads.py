@@ -13,7 +13,7 @@ from jaxtyping import Array
 from corral.envs.base import HostEnv, HostStep, Timestep, select
 from corral.envs.physics import Physics
 from corral.envs.robots import RobotState
-from corral.envs.scenario import Episode, Scenario
+from corral.envs.scenarios import Episode, Scenario
 from corral.envs.tasks import Gather
 from corral.envs.vector import slot_keys
 

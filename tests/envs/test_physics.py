@@ -1,0 +1,99 @@
+"""The C engine on threads against one robot, stepped by `mj_step` and brought up to date by `mj_forward`."""
+
+import mujoco
+import numpy as np
+import pytest
+
+from corral.envs.physics import Physics
+from corral.envs.robots import ROBOTS
+
+STEPS = 80
+
+
+def plain_steps(model, qpos, qvel, controls):
+    """Yield (qpos, qvel, com, com velocity, wrench) after every step, and the number of contacts."""
+    data = mujoco.MjData(model)
+    data.qpos[:], data.qvel[:] = qpos, qvel
+    mujoco.mj_forward(model, data)
+    for control in controls:
+        data.ctrl[:] = control
+        mujoco.mj_step(model, data)
+        mujoco.mj_forward(model, data)
+        mujoco.mj_subtreeVel(model, data)
+        mujoco.mj_rnePostConstraint(model, data)
+        com = data.subtree_com[1].copy(), data.subtree_linvel[1].copy()
+        yield (data.qpos.copy(), data.qvel.copy(), *com, data.cfrc_ext.ravel().copy()), data.ncon
+
+
+def starts(robot, count, rng):
+    qpos = np.tile(np.asarray(robot.start, float), (count, 1))
+    qpos[:, 2] += rng.uniform(0, 0.3, count)  # some fall a little first: steps with and without contact
+    return qpos + rng.normal(0, 0.01, qpos.shape), rng.normal(0, 0.1, (count, robot.nv))
+
+
+@pytest.mark.parametrize("walls", [False, True])
+@pytest.mark.parametrize("name", ["ant", "humanoid"])
+def test_transitions_and_derived_quantities_are_those_of_plain_mujoco(name, walls):
+    robot, rng = ROBOTS[name], np.random.default_rng(0)
+    physics = Physics(name, walls, feels=name == "humanoid", count=3, threads=2)
+    qpos, qvel = starts(robot, 3, rng)
+    if walls:
+        qpos[:, 0] = 6.2  # against the wall
+    controls = rng.uniform(-1, 1, (STEPS, 3, len(robot.control))) * robot.control
+    physics.place([0, 1, 2], qpos, qvel)
+    plain = [list(plain_steps(physics.model, qpos[i], qvel[i], controls[:, i])) for i in range(3)]
+    for time in range(STEPS):
+        physics.step([0, 1, 2], controls[time])
+        for i in range(3):
+            for found, expected in zip(physics.read([i]), plain[i][time][0], strict=True):
+                if found.size:
+                    np.testing.assert_allclose(found[0], expected, rtol=0, atol=1e-9)
+    contacts = [ncon for robot_steps in plain for _, ncon in robot_steps]
+    assert min(contacts) == 0
+    assert max(contacts) > 1
+    physics.close()
+
+
+def test_a_bare_step_would_be_one_step_behind():
+    model = Physics("ant", False, feels=False, count=1, threads=1).model
+    data = mujoco.MjData(model)
+    data.qpos[:] = ROBOTS["ant"].start
+    data.qvel[0] = 1
+    mujoco.mj_step(model, data)
+    stale = data.subtree_com[1].copy()
+    mujoco.mj_forward(model, data)
+    assert abs(stale - data.subtree_com[1]).max() > 0.01
+
+
+def test_the_humanoid_feels_nothing_in_the_air_and_the_floor_underfoot():
+    physics = Physics("humanoid", False, feels=True, count=2, threads=1)
+    qpos = np.tile(np.asarray(ROBOTS["humanoid"].start, float), (2, 1))
+    qpos[:, 2] = 1.8, 1.25
+    physics.place([0, 1], qpos, np.zeros((2, 16)))
+    *_, wrench = physics.read()
+    by_body = wrench.reshape(2, 11, 6)
+    assert not by_body[0].any()
+    feet = [physics.model.body(f"{side}_foot").id for side in ("right", "left")]
+    assert (by_body[1, feet, 5] > 100).all()  # the floor pushes up, newtons
+    np.testing.assert_allclose(
+        by_body[1, 0, 3:], -by_body[1, 1:, 3:].sum(axis=0), atol=1e-9
+    )  # and they push back
+    # Back in the air, nothing is left of what it felt.
+    physics.place([1], qpos[:1], np.zeros((1, 16)))
+    assert not physics.read([1])[-1].any()
+
+
+def test_a_robot_that_breaks_says_nothing_and_harms_no_other(capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings to a file here
+    physics = Physics("ant", True, feels=False, count=3, threads=1)
+    qpos = np.tile(np.asarray(ROBOTS["ant"].start, float), (3, 1))
+    qpos[1, 0] = np.nan
+    velocity = np.zeros((3, 14))
+    velocity[2, 0] = 1e300
+    physics.place([0, 1, 2], qpos, velocity)
+    for _ in range(3):
+        physics.step([0, 1, 2], np.zeros((3, 8)))
+    finite = np.isfinite(physics.read()[0]).all(axis=1)
+    assert finite.tolist() == [True, False, False]
+    assert capfd.readouterr() == ("", "")
+    assert not list(tmp_path.iterdir())
