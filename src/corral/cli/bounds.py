@@ -75,11 +75,11 @@ def _print_table(config: Config, found: "Survey", seconds: float, figure: Path) 
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else 110)
-    table = Table(box=None, header_style="bold", padding=(0, 1))
+    console = Console()
+    table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("result", no_wrap=True)
-    for name in ("instances", "violations", "median", "min", "max", "largest gap", "older/new"):
-        table.add_column(name, justify="right")
+    for name in ("instances", "violated", "median", "min", "max", "gap", "ratio"):
+        table.add_column(name, justify="right", no_wrap=True)
     for tally in found.tallies.values():
         row = tally.summary()
         numbers = (row[key] for key in ("median", "min", "max", "largest_gap", "improvement"))
@@ -88,8 +88,9 @@ def _print_table(config: Config, found: "Survey", seconds: float, figure: Path) 
         table.add_row(tally.result, f"{len(tally.errors):,}", f"{tally.violations:,}", *cells, style=style)
     console.print(table)
     console.print(
-        "median, min, max: tightness, true error over allowed error (1 attained, below 0 on the safe side)\n"
-        "largest gap: by how much an equality is missed; older/new: ratio of allowed errors, median",
+        "median, min, max: tightness, the true over the allowed error; 1 is attained\n"
+        "gap: the most an equality is missed by; ratio: the older bound's allowed error\n"
+        "over this one's, median",
         style="dim",
         highlight=False,
     )
@@ -101,7 +102,7 @@ def _print_table(config: Config, found: "Survey", seconds: float, figure: Path) 
 
 
 def _short(number: Any) -> str:
-    return "" if number is None else f"{number:.3g}"
+    return "" if number is None else f"{number:.2g}"
 
 
 @contextmanager

@@ -74,8 +74,8 @@ def _improvement(ax: Any, found: Survey) -> None:
     rows = {
         "Lemma 3: divergence": ("Lemma 3 and max-TV", PURPLE, "-"),
         "Theorem 1: f = V^π": ("Theorem 1 and Schulman 2015", BLUE, "-"),
-        "Corollary 3: Corollary 1": ("Corollary 3 and its KL form", GREEN, "-"),
-        "Corollary 1: mixtures": ("Corollary 1 and Kakade 2002", ORANGE, "--"),
+        "Corollary 3: reward": ("Corollary 3 and its KL form", GREEN, "-"),
+        "Corollary 1: mixture": ("Corollary 1 and Kakade 2002", ORANGE, "--"),
     }
     for name, (label, colour, style) in rows.items():
         ratios = np.sort(found.tallies[name].improvements)

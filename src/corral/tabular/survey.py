@@ -149,7 +149,7 @@ def pair_claims(rng: np.random.Generator, old: Evaluation, new: Evaluation) -> I
     f = rng.normal(size=old.cmdp.states) * 10 ** rng.uniform(-1, 1)
     costs = range(1, old.cmdp.constraints + 1)
     yield "Lemma 1: flow, any f", paper.flow_lemma(new, f), None
-    yield "Equation 2: difference", paper.performance_difference(old, new), None
+    yield "Equation 2", paper.performance_difference(old, new), None
     yield "Lemma 2: any f", paper.occupation_lemma(old, new, f), None
     yield "Lemma 3: divergence", paper.divergence_lemma(old, new), older.divergence_lemma_max_tv(old, new)
     yield "Theorem 1: any f", paper.theorem_1(old, new, f), None
@@ -162,16 +162,16 @@ def pair_claims(rng: np.random.Generator, old: Evaluation, new: Evaluation) -> I
     for i in costs:
         yield "Corollary 2", paper.corollary_2(old, new, i), older.schulman_2015(old, new, i)
     yield "Pinsker and Jensen", paper.pinsker_jensen(old, new), None
-    yield "Corollary 3: Theorem 1", paper.corollary_3_theorem(old, new, f), None
-    yield "Corollary 3: Corollary 1", paper.corollary_3_reward(old, new), schulman_kl
+    yield "Corollary 3: any f", paper.corollary_3_theorem(old, new, f), None
+    yield "Corollary 3: reward", paper.corollary_3_reward(old, new), schulman_kl
     for i in costs:
         yield (
-            "Corollary 3: Corollary 2",
+            "Corollary 3: cost",
             paper.corollary_3_cost(old, new, i),
             older.schulman_2015_kl(old, new, i),
         )
-    yield "(older) Schulman 2015", schulman, None
-    yield "(older) Schulman 2015, KL", schulman_kl, None
+    yield "(older) Schulman", schulman, None
+    yield "(older) Schulman, KL", schulman_kl, None
 
 
 def _mixture_claims(rng: np.random.Generator, old: Evaluation) -> Iterator[Claim]:
@@ -179,8 +179,8 @@ def _mixture_claims(rng: np.random.Generator, old: Evaluation) -> Iterator[Claim
     goal = evaluate(old.cmdp, random_policy(rng, old.cmdp))
     new = evaluate(old.cmdp, (1 - MIXTURE_SHARE) * old.policy + MIXTURE_SHARE * goal.policy)
     kakade = older.kakade_langford_2002(old, goal, new, MIXTURE_SHARE)
-    yield "Corollary 1: mixtures", paper.corollary_1(old, new), kakade
-    yield "(older) Kakade 2002", kakade, None
+    yield "Corollary 1: mixture", paper.corollary_1(old, new), kakade
+    yield "(older) Kakade", kakade, None
 
 
 def _fork_claims(rng: np.random.Generator, gamma: float) -> Iterator[Claim]:
