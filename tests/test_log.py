@@ -68,8 +68,8 @@ def test_a_run_without_rows_has_columns_of_length_zero(tmp_path):
 
 def test_there_is_a_column_per_constraint_where_it_says_so(tmp_path):
     named = columns(["speed", "fall"])
-    assert named[:6] == ["iteration", "env_steps", "episodes", "length", "return", "return_se"]
-    assert named[6:10] == ["cost_speed", "cost_fall", "cost_se_speed", "cost_se_fall"]
+    assert named[:7] == ["iteration", "env_steps", "episodes", "length", "broken", "return", "return_se"]
+    assert named[7:11] == ["cost_speed", "cost_fall", "cost_se_speed", "cost_se_fall"]
     assert len(named) == sum(2 if "{}" in c else 1 for c in log.COLUMNS)
     assert "case" in columns([])
     assert not any("cost" in name for name in columns([]))
@@ -151,7 +151,10 @@ def test_seeds_have_folders_of_their_own(tmp_path):
     for seed in (10, 9, 0):
         (tmp_path / f"seed-{seed}").mkdir()
         filled(tmp_path / f"seed-{seed}", 1)
-    assert [p.name for p in log.run_directories(tmp_path)] == ["seed-0", "seed-9", "seed-10"]
+    # A run killed before its first row has a configuration only.
+    (tmp_path / "seed-11").mkdir()
+    (tmp_path / "seed-11" / "config.toml").write_text('env = "x"')
+    assert [p.name for p in log.run_directories(tmp_path)] == ["seed-0", "seed-9", "seed-10", "seed-11"]
     filled(tmp_path, 1)
     assert log.run_directories(tmp_path) == [tmp_path]
     with pytest.raises(CorralError, match="not the folder of a run"):

@@ -21,8 +21,8 @@ FILE = "metrics.csv"
 
 # In the order of the file; {} stands for the name of a constraint, and such a column comes once for each.
 COLUMNS: tuple[str, ...] = (
-    *("iteration", "env_steps", "episodes", "length", "return", "return_se"),
-    *("cost_{}", "cost_se_{}", "shaped_cost_{}", "limit_{}", "effective_limit_{}"),
+    *("iteration", "env_steps", "episodes", "length", "broken", "return", "return_se"),
+    *("cost_{}", "cost_se_{}", "shaped_cost_{}", "shaped_cost_se_{}", "limit_{}", "effective_limit_{}"),
     *("promised_{}", "realised_{}", "nu_{}", "prop2_bound_{}", "epsilon_{}"),
     *("kl", "entropy", "case", "accepted", "step_scale", "tried"),
     *("rejected_kl", "rejected_objective", "rejected_cost_{}", "rejected_not_finite"),
@@ -153,12 +153,11 @@ def read(directory: Path) -> Metrics:
 
 
 def run_directories(directory: Path) -> list[Path]:
-    """The folders with a metrics.csv of their own: `directory` itself, or those of its seeds."""
-    if (directory / FILE).is_file():
-        return [directory]
-    seeds = sorted(directory.glob(f"seed-*/{FILE}"), key=lambda path: (len(path.parent.name), path))
-    require(len(seeds) > 0, f"{directory} is not the folder of a run: it holds no {FILE}")
-    return [path.parent for path in seeds]
+    """The folders with a config.toml and metrics of their own: `directory` itself, or those of its seeds."""
+    seeds = sorted(directory.glob("seed-*"), key=lambda path: (len(path.name), path))
+    found = [d for d in [directory, *seeds] if (d / "config.toml").is_file() or (d / FILE).is_file()]
+    require(len(found) > 0, f"{directory} is not the folder of a run: it holds no config.toml")
+    return [directory] if found[0] == directory else found
 
 
 def _rows_before(path: Path, header: bytes, resume_at: int) -> list[bytes]:
