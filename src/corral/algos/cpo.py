@@ -44,7 +44,8 @@ def update(config: CPO, state: State, local: Local, constraints: Constraints) ->
     g, B = local.gradients()
     problem, residual = neighbourhood.restricted(local, g, B)
     solution = dual.solve(problem.q, problem.r, problem.S, c, local.trust.delta)
-    recovering = solution.case >= Case.RECOVERY
+    # From outside the limits even the best feasible step may have to give up reward, so no gain is asked of it.
+    recovering = solution.case >= Case.FEASIBLE_RECOVERY
     found = neighbourhood.search(
         local, problem.step(solution), neighbourhood.unit(len(c)), jnp.maximum(-c, 0), recovering
     )
