@@ -14,7 +14,7 @@ class Canvas:
 
     def __init__(self, width: int, height: int, low: float, high: float) -> None:
         self.width, self.height = width, height
-        self.low, self.high = low, high if high > low else low + 1
+        self.low, self.high = low, high if high > low else low + 1.0
         self._dots = [[0] * width for _ in range(height)]
         self._styles = [[""] * width for _ in range(height)]
         self._dashes: dict[int, str] = {}

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
@@ -55,7 +55,7 @@ class Display:
     ) -> None:
         """Begin: what is trained, for how long, and the constraints; without these the first row tells them."""
         self.config, self.total, self.seeds = config, total_iterations, seeds
-        self.names, self.limits = list(names or ()), list(limits or ())
+        self.names, self.limits = list(names or ()), [float(limit) for limit in limits or ()]
         self._began = time.monotonic()
         if self.console.is_terminal:
             self._live = Live(self, console=self.console, redirect_stdout=False, redirect_stderr=False)
@@ -113,7 +113,7 @@ class Display:
 
     # The picture
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
         rows = self._rows  # training goes on while this is drawn, and then puts another list in its place
         width = min(options.max_width, 120)
         charts = 1 + len(self.names)
@@ -137,7 +137,7 @@ class Display:
 
     def _return_chart(self, grid: Table, rows: list[Row], room: int, height: int) -> None:
         finite = [v for row in rows if math.isfinite(v := float(row["return"]))]
-        canvas = Canvas(room, height, *round_range(min(finite, default=0), max(finite, default=1)))
+        canvas = Canvas(room, height, *round_range(min(finite, default=0.0), max(finite, default=1.0)))
         self._draw(canvas, rows, "return", RETURN)
         best = short(max(finite, default=math.nan))
         numbers = [Text(_measured(rows[-1], "return"), f"bold {RETURN}"), Text(f"best {best}", "dim")]
