@@ -26,7 +26,7 @@ def write_run(directory, config, values, names=("bombs",), iterations=30):
             row |= {
                 f"shaped_cost_{name}": 0.5,
                 f"shaped_cost_se_{name}": 0.01,
-                f"effective_limit_{name}": 0.25,
+                f"effective_limit_{name}": 0.75,
             }
         run.append(row)
     run.close()
