@@ -62,7 +62,7 @@ def test_a_bare_step_would_be_one_step_behind():
     mujoco.mj_step(model, data)
     stale = data.subtree_com[1].copy()
     mujoco.mj_forward(model, data)
-    assert abs(stale - data.subtree_com[1]).max() > 0.01
+    assert abs(stale - data.subtree_com[1]).max() > 1e-4
 
 
 def test_the_humanoid_feels_nothing_in_the_air_and_the_floor_underfoot():
@@ -75,9 +75,7 @@ def test_the_humanoid_feels_nothing_in_the_air_and_the_floor_underfoot():
     assert not by_body[0].any()
     feet = [physics.model.body(f"{side}_foot").id for side in ("right", "left")]
     assert (by_body[1, feet, 5] > 100).all()  # the floor pushes up, newtons
-    np.testing.assert_allclose(
-        by_body[1, 0, 3:], -by_body[1, 1:, 3:].sum(axis=0), atol=1e-9
-    )  # and they push back
+    assert not by_body[1, 0].any()  # the world feels nothing
     # Back in the air, nothing is left of what it felt.
     physics.place([1], qpos[:1], np.zeros((1, 16)))
     assert not physics.read([1])[-1].any()

@@ -66,9 +66,10 @@ def test_starts_have_the_noise_of_the_specification(name):
 
 def test_a_fleet_starts_afresh_with_new_layouts_and_hands_out_final_observations():
     env = envs.make("point-gather")
-    fleet, count = envs.Autoreset(env, 5), 5
+    count = 5
+    fleet = envs.Autoreset(env, count)
     step, plain = jax.jit(fleet.step), jax.jit(jax.vmap(env.step))
-    state, _ = fleet.reset(jax.random.key(3))
+    state, _ = jax.jit(fleet.reset)(jax.random.key(3))
     layouts = [state.states.episode.layout.position]
     for time in range(1, 46):
         actions = jax.random.uniform(jax.random.key(time), (count, 2), minval=-1, maxval=1)

@@ -23,7 +23,8 @@ from corral.envs.models import compile_model
 from corral.errors import require
 
 _VELOCITY = int(mujoco.mjtStage.mjSTAGE_VEL)
-_SILENCED = [int(mujoco.mjtWarning.mjWARN_BADQPOS), int(mujoco.mjtWarning.mjWARN_BADQVEL)]
+_WARNINGS = mujoco.mjtWarning
+_SILENCED = [int(w) for w in (_WARNINGS.mjWARN_BADQPOS, _WARNINGS.mjWARN_BADQVEL, _WARNINGS.mjWARN_BADCTRL)]
 # Robots a thread takes at a time: enough to make the hand-out cheap, few enough to share the work evenly.
 _CHUNK = 8
 

@@ -68,10 +68,11 @@ class Scenario:
     ) -> tuple[Episode, Timestep]:
         """Judge the step that led to `state` by `action`.
 
-        A state that is not finite ends the episode as a fall would; zeros stand in for it, so it spreads
-        nowhere.
+        A state or action that is not finite ends the episode as a fall would; zeros stand in for it, so it
+        spreads nowhere.
         """
-        broken = ~jnp.all(jnp.stack([jnp.all(jnp.isfinite(part)) for part in state]))
+        broken = ~jnp.all(jnp.stack([jnp.all(jnp.isfinite(part)) for part in (*state, action)]))
+        action = jnp.where(broken, 0.0, action)
         state = RobotState(*(jnp.where(broken, 0.0, part) for part in state))
         fallen = broken | self.robot.fallen(state)
         effort = self.control(action) / np.asarray(self.robot.control, np.float32)

@@ -5,6 +5,8 @@ passes between the two each step is packed into one array either way, since a sm
 hand over as a large one.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,9 +37,6 @@ class ThreadedEnv(HostEnv):
         self._memory: tuple[Episode, Array] | None = None
         """Of the compiled calls: the episodes and the latest observations of all slots."""
         self._cpu = jax.devices("cpu")[0]
-        self._draw = jax.jit(self._draw_starts)
-        self._begin = jax.jit(self._begin_slots)
-        self._judge = jax.jit(self._judge_slots)
 
     def reset(self, seed: int) -> np.ndarray:
         """As the contract says."""
@@ -52,7 +51,7 @@ class ThreadedEnv(HostEnv):
         active = np.ones(self.num_envs, bool) if active is None else np.asarray(active, bool)
         self.physics.step(np.flatnonzero(active).tolist(), self.scenario.control(actions))
         with jax.default_device(self._cpu):
-            self._memory, judged = self._judge(self._memory, self._packed_state(), actions, active)
+            self._memory, judged = _judge(self.scenario, self._memory, self._packed_state(), actions, active)
         size, costs = self.spec.observation_size, len(self.spec.constraints)
         final_obs, reward, cost, flags = np.split(
             np.array(judged), [size, size + 1, size + 1 + costs], axis=1
@@ -76,43 +75,54 @@ class ThreadedEnv(HostEnv):
         """
         padded = np.resize(slots, size)
         with jax.default_device(self._cpu):
-            qpos, qvel, episode = self._draw(self._seed, padded, self._episodes[padded])
+            qpos, qvel, episode = _draw(self.scenario, self._seed, padded, self._episodes[padded])
             self.physics.place(slots.tolist(), np.asarray(qpos)[: len(slots)], np.asarray(qvel)[: len(slots)])
             state = self._packed_state(padded.tolist())
-            self._memory, obs = self._begin(self._memory, padded, episode, state)
+            self._memory, obs = _begin(self.scenario, self._memory, padded, episode, state)
         return np.array(obs)[: len(slots)]
 
     def _packed_state(self, slots: list[int] | None = None) -> np.ndarray:
         """The `RobotState` of these slots, or of all, side by side in one array."""
         return np.concatenate(self.physics.read(slots), axis=1, dtype=np.float32, casting="same_kind")
 
-    def _unpacked(self, state: Array) -> RobotState:
-        robot = self.scenario.robot
-        ends = np.cumsum([len(robot.start), robot.nv, 3, 3])
-        return RobotState(*jnp.split(state, ends, axis=1))
 
-    def _draw_starts(self, seed: Array, slots: Array, episodes: Array) -> tuple[Array, Array, Episode]:
-        return jax.vmap(self.scenario.start)(slot_keys(seed, slots, episodes))
+# Compiled once for equal scenarios, however many environments are made.
+_compiled = partial(jax.jit, static_argnums=0)
+_Memory = tuple[Episode, Array]
 
-    def _begin_slots(
-        self, memory: tuple[Episode, Array] | None, slots: Array, episode: Episode, state: Array
-    ) -> tuple[tuple[Episode, Array], Array]:
-        """Observe fresh starts and remember them; with no memory yet, `slots` are all."""
-        obs = jax.vmap(self.scenario.observe)(episode, self._unpacked(state))
-        if memory is None:
-            return (episode, obs), obs
-        return jax.tree.map(lambda old, new: old.at[slots].set(new), memory, (episode, obs)), obs
 
-    def _judge_slots(
-        self, memory: tuple[Episode, Array], state: Array, actions: Array, active: Array
-    ) -> tuple[tuple[Episode, Array], Array]:
-        """`Scenario.advance` for every slot, except that nothing happens to those not active.
+def _unpacked(scenario: Scenario, state: Array) -> RobotState:
+    ends = np.cumsum([len(scenario.robot.start), scenario.robot.nv, 3, 3])
+    return RobotState(*jnp.split(state, ends, axis=1))
 
-        Returns the new memory and the fields of the `Timestep` side by side in one array.
-        """
-        episode, obs = memory
-        advanced, timestep = jax.vmap(self.scenario.advance)(episode, self._unpacked(state), actions)
-        still = Timestep(obs, *(jnp.zeros_like(part) for part in timestep[1:]))
-        advanced, timestep = select(active, (advanced, timestep), (episode, still))
-        columns = [part.astype(jnp.float32).reshape(self.num_envs, -1) for part in timestep]
-        return (advanced, timestep.obs), jnp.concatenate(columns, axis=1)
+
+@_compiled
+def _draw(scenario: Scenario, seed: Array, slots: Array, episodes: Array) -> tuple[Array, Array, Episode]:
+    return jax.vmap(scenario.start)(slot_keys(seed, slots, episodes))
+
+
+@_compiled
+def _begin(
+    scenario: Scenario, memory: _Memory | None, slots: Array, episode: Episode, state: Array
+) -> tuple[_Memory, Array]:
+    """Observe fresh starts and remember them; with no memory yet, `slots` are all."""
+    obs = jax.vmap(scenario.observe)(episode, _unpacked(scenario, state))
+    if memory is None:
+        return (episode, obs), obs
+    return jax.tree.map(lambda old, new: old.at[slots].set(new), memory, (episode, obs)), obs
+
+
+@_compiled
+def _judge(
+    scenario: Scenario, memory: _Memory, state: Array, actions: Array, active: Array
+) -> tuple[_Memory, Array]:
+    """`Scenario.advance` for every slot, except that nothing happens to those not active.
+
+    Returns the new memory and the fields of the `Timestep` side by side in one array.
+    """
+    episode, obs = memory
+    advanced, timestep = jax.vmap(scenario.advance)(episode, _unpacked(scenario, state), actions)
+    still = Timestep(obs, *(jnp.zeros_like(part) for part in timestep[1:]))
+    advanced, timestep = select(active, (advanced, timestep), (episode, still))
+    columns = [part.astype(jnp.float32).reshape(len(active), -1) for part in timestep]
+    return (advanced, timestep.obs), jnp.concatenate(columns, axis=1)

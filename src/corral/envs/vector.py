@@ -25,47 +25,46 @@ class VectorEnv(HostEnv):
         self.spec = env.spec
         self.num_envs = num_envs
         self._env = env
-        self._seed = jnp.uint32(0)
-        self._slots = jnp.arange(num_envs)
-        self._reset = jax.jit(self._reset_slots)
-        self._step = jax.jit(self._step_slots)
+        self._seed = np.uint32(0)
         self._memory: Any = None
+        """(states, latest observations, numbers of the episodes)"""
 
     def reset(self, seed: int) -> np.ndarray:
         """As the contract says."""
-        self._seed = jnp.uint32(seed)
-        self._memory, obs = self._reset(self._seed)
-        return np.array(obs)
+        self._seed = np.uint32(seed)
+        self._memory = _reset(self._env, self._seed, np.zeros(self.num_envs, np.int32))
+        return np.array(self._memory[1])
 
     def step(self, actions: np.ndarray, active: np.ndarray | None = None) -> HostStep:
         """As the contract says."""
         active = np.ones(self.num_envs, bool) if active is None else active
         actions = np.asarray(actions, np.float32 if isinstance(self.spec.action, Box) else np.int32)
-        self._memory, timestep, final_obs = self._step(self._seed, self._memory, actions, active)
+        self._memory, timestep, final_obs = _step(self._env, self._seed, self._memory, actions, active)
         # np.array copies: a view of a JAX buffer would be read-only.
         obs, reward, costs, terminated, truncated, broken = (np.array(part) for part in timestep)
         return HostStep(obs, reward, costs, terminated, truncated, np.array(final_obs), broken)
 
-    def _reset_slots(self, seed: Array) -> tuple[Any, Array]:
-        episodes = jnp.zeros(self.num_envs, jnp.int32)
-        states, obs = jax.vmap(self._env.reset)(slot_keys(seed, self._slots, episodes))
-        return (states, obs, episodes), obs
 
-    def _step_slots(
-        self, seed: Array, memory: Any, actions: Array, active: Array
-    ) -> tuple[Any, Timestep, Array]:
-        states, obs, episodes = memory
-        stepped, timestep = jax.vmap(self._env.step)(states, actions)
-        timestep = Timestep(*map(jnp.asarray, timestep))  # `broken` may be a plain False
+# Outside the class and with the environment as an argument, so that equal environments share compiled code.
+@jax.jit
+def _reset(env: Env, seed: Array, episodes: Array) -> tuple[Any, Array, Array]:
+    states, obs = jax.vmap(env.reset)(slot_keys(seed, jnp.arange(len(episodes)), episodes))
+    return states, obs, episodes
 
-        still = Timestep(obs, *(jnp.zeros_like(part) for part in timestep[1:]))
-        stepped, timestep = select(active, (stepped, timestep), (states, still))
-        ended = timestep.terminated | timestep.truncated
-        episodes = episodes + ended
 
-        def fresh() -> tuple[Any, Array]:
-            started = jax.vmap(self._env.reset)(slot_keys(seed, self._slots, episodes))
-            return select(ended, started, (stepped, timestep.obs))
+@jax.jit
+def _step(env: Env, seed: Array, memory: Any, actions: Array, active: Array) -> tuple[Any, Timestep, Array]:
+    states, obs, episodes = memory
+    stepped, timestep = jax.vmap(env.step)(states, actions)
+    timestep = Timestep(*map(jnp.asarray, timestep))  # `broken` may be a plain False
+    still = Timestep(obs, *(jnp.zeros_like(part) for part in timestep[1:]))
+    stepped, timestep = select(active, (stepped, timestep), (states, still))
+    ended = timestep.terminated | timestep.truncated
+    episodes = episodes + ended
 
-        states, obs = jax.lax.cond(jnp.any(ended), fresh, lambda: (stepped, timestep.obs))
-        return (states, obs, episodes), timestep._replace(obs=obs), timestep.obs
+    def fresh() -> tuple[Any, Array]:
+        started, first, _ = _reset(env, seed, episodes)
+        return select(ended, (started, first), (stepped, timestep.obs))
+
+    states, obs = jax.lax.cond(jnp.any(ended), fresh, lambda: (stepped, timestep.obs))
+    return (states, obs, episodes), timestep._replace(obs=obs), timestep.obs
