@@ -224,14 +224,16 @@ def test_a_resumed_run_shows_its_past_but_not_what_it_makes_again(watch):
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100, height=40, color_system=None)
     screen = Display(console)
-    screen.past([row(k, **{"return": 999.0 if k >= 2 else 10.0}) for k in range(4)])
-    screen.start(Config("point-gather"), 8)
+    past = [row(k, **{"return": 999.0 if k >= 2 else 10.0}) for k in range(4)]
+    screen.past([past, [r | {"return": r["return"] + 5} for r in past]])
+    screen.start(Config("point-gather"), 8, seeds=2)
+    assert [r["return"] for r in screen._rows] == [12.5, 12.5, 1001.5, 1001.5]
     screen.update(row(2))
     screen.stop()
     out.truncate(0)
     out.seek(0)
     console.print(screen)
-    assert "best 12" in out.getvalue()
+    assert "best 12.5" in out.getvalue()
     assert "3/8" in out.getvalue()
 
 

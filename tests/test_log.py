@@ -1,6 +1,7 @@
 import os
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -187,6 +188,19 @@ def test_a_row_for_which_there_is_no_room_leaves_no_part_behind(tmp_path):
     assert read(tmp_path)["iteration"].tolist() == [1, 2]
 
 
+def test_tensorboard_gets_the_numbers_of_every_row(tmp_path):
+    run = RunLog(tmp_path, ["iteration", "return", "cost_a", "limit_a", "case"], None)
+    run.append({"iteration": 1, "return": 2.5, "cost_a": 0.25, "limit_a": 1, "case": "INSIDE"})
+    run.close()
+    [path] = tmp_path.glob("events.out.tfevents.*")
+    content = path.read_bytes()
+    for tag, value in (("run/return", 2.5), ("a/cost", 0.25), ("a/limit", 1.0)):
+        assert (
+            tag.encode() + b"\x15" + struct.pack("<f", value) in content
+        )  # field 2, a float, follows the tag
+    assert b"case" not in content
+
+
 WRITER = """
 import sys
 from pathlib import Path
@@ -220,4 +234,4 @@ def test_a_writer_killed_at_any_moment_and_resumed_loses_tears_and_repeats_nothi
         resume_at = max(1, reported - 2)
     values = read(tmp_path)
     assert np.array_equal(values["column7"], 7 / values["iteration"])
-    assert sorted(os.listdir(tmp_path)) == ["metrics.csv"]
+    assert [name for name in os.listdir(tmp_path) if not name.startswith("events.")] == ["metrics.csv"]

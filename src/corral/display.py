@@ -15,6 +15,7 @@ from rich.text import Text
 
 from corral.braille import Canvas, round_range
 from corral.config import Config
+from corral.log import constraint_names
 
 # Okabe and Ito's colours, those that read on dark and on light terminals.
 RETURN, COST, SHAPED, LIMIT, GOOD, SPREAD = "#56B4E9", "#E69F00", "#CC79A7", "#D55E00", "#009E73", "grey42"
@@ -63,14 +64,14 @@ class Display:
         else:
             self._print(_headline(config, seeds).plain)
 
-    def past(self, rows: Sequence[Row]) -> None:
-        """Rows of an earlier part of a resumed run, for the curves."""
-        self._rows = list(rows)
+    def past(self, seeds: Sequence[Sequence[Row]]) -> None:
+        """The rows of an earlier part of a resumed run, of each of its seeds, for the curves."""
+        self._rows = [_mean_row(rows) for rows in zip(*seeds, strict=False)]
 
     def update(self, row: Row) -> None:
         """An iteration has ended. Rows shown for it and for later ones were of a course the run has left."""
         if not self.names:
-            self.names = [column.removeprefix("limit_") for column in row if column.startswith("limit_")]
+            self.names = constraint_names(row)
             self.limits = [float(row[f"limit_{name}"]) for name in self.names]
         self._rows = [r for r in self._rows if r["iteration"] < row["iteration"]] + [row]
         self._ends.append(time.monotonic())
@@ -253,6 +254,15 @@ def _headline(config: Config, seeds: int) -> Text:
     return Text.assemble(
         ("corral  ", "bold"), (config.env, f"bold {RETURN}"), f"  {config.algo.name.upper()}  {which}"
     )
+
+
+def _mean_row(rows: Sequence[Row]) -> Row:
+    """The rows of one iteration, a row for each seed, as one."""
+    if len(rows) == 1:
+        return rows[0]
+    numbers = [name for name, value in rows[0].items() if not isinstance(value, str)]
+    mean = {name: sum(float(row[name]) for row in rows) / len(rows) for name in numbers}
+    return {**rows[0], **mean, "seeds": list(rows)}
 
 
 def _case_names(row: Row) -> list[str]:

@@ -13,6 +13,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from corral.files import no_room
+
 # The two kinds of field used, by their wire type; the tag of field n is n·8 + wire type.
 _VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5
 
@@ -47,7 +49,10 @@ class EventWriter:
         self._file.close()
 
     def _write(self, event: bytes) -> None:
-        self._file.write(record(_field(1, time.time(), _DOUBLE) + event))
+        try:
+            self._file.write(record(_field(1, time.time(), _DOUBLE) + event))
+        except OSError as error:
+            raise no_room(self.path, error) from error
 
 
 def tags(row: Mapping[str, object], constraints: list[str]) -> dict[str, float]:

@@ -1,13 +1,13 @@
 """metrics.csv: one row per iteration, whole rows only, none twice; `docs/metrics.md` explains the columns.
 
 A row reaches the disk in a single write before the run goes on. Should a kill or a power failure tear the last row all
-the same, reading skips it and resuming removes it.
+the same, reading skips it and resuming removes it. The same numbers go to a TensorBoard event file beside it.
 """
 
 import difflib
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from corral.errors import CorralError, require
+from corral.events import EventWriter, tags
 from corral.files import no_room, write_atomically
 
 FILE = "metrics.csv"
@@ -36,8 +37,13 @@ def columns(constraints: Sequence[str]) -> list[str]:
     return [column.format(name) for column in COLUMNS for name in (constraints if "{}" in column else [""])]
 
 
+def constraint_names(columns: Iterable[str]) -> list[str]:
+    """The constraints of a run, from the names of its columns."""
+    return [column.removeprefix("limit_") for column in columns if column.startswith("limit_")]
+
+
 class RunLog:
-    """The metrics.csv of a run, open for appending rows."""
+    """The metrics.csv and the TensorBoard events of a run, open for appending rows."""
 
     def __init__(self, directory: Path, columns: Sequence[str], resume_at: int | None = None) -> None:
         """Start a file with these columns, `iteration` first; with `resume_at` go on with the one that is there.
@@ -58,6 +64,7 @@ class RunLog:
             self._last = _iteration(kept[-1]) if kept else None
             write_atomically(self.path, header + b"".join(kept))
         self._handle: int | None = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+        self._events = EventWriter(directory, resume_at)
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Write one row; a column it lacks stays empty. It is on the disk when this returns."""
@@ -73,6 +80,7 @@ class RunLog:
         line = ",".join(_cell(name, row.get(name, "")) for name in self.columns).encode() + b"\n"
         self._write(self._handle, line)
         self._last = iteration
+        self._events.add(iteration, tags(row, constraint_names(self.columns)))
 
     def _write(self, handle: int, line: bytes) -> None:
         size = os.fstat(handle).st_size
@@ -89,6 +97,7 @@ class RunLog:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
+            self._events.close()
 
 
 class Metrics:
@@ -105,7 +114,7 @@ class Metrics:
     @property
     def constraints(self) -> list[str]:
         """Names of the constraints of the run."""
-        return [name.removeprefix("limit_") for name in self._columns if name.startswith("limit_")]
+        return constraint_names(self._columns)
 
     def __len__(self) -> int:
         return len(next(iter(self._columns.values()), ()))

@@ -1,0 +1,122 @@
+"""`corral evaluate DIR`: what a trained policy earns and costs, and whether it keeps its limits."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from corral.cli import parse
+
+if TYPE_CHECKING:
+    from corral.evaluate import Evaluation
+
+
+@dataclass(frozen=True)
+class Config:
+    """Run fresh episodes with the policies of a run: return and costs with 95% confidence intervals, and a verdict.
+
+    A limit is met, or broken, if its cost is under, or over, it with a probability of 97.5%, else it is open: more episodes
+    would tell. The exit status is 1 if a limit is broken.
+    """
+
+    directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    """Folder of the run."""
+    episodes: int = 1000
+    """Whole episodes for each policy."""
+    deterministic: bool = False
+    """Take the most likely action instead of a random one."""
+    seed: int = 0
+    """Seed of the episodes."""
+    json: bool = False
+    """Print the results as JSON instead of a table."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; 1 if a limit is broken."""
+    config = parse(Config, argv, "evaluate")
+    from corral.evaluate import evaluate
+
+    with _progress() as advance:
+        found = evaluate(config.directory, config.episodes, config.deterministic, config.seed, advance)
+    if config.json:
+        print(json.dumps([_report(evaluation) for evaluation in found]))
+    else:
+        _print(found)
+    return 1 if any(evaluation.verdict == "broken" for evaluation in found) else 0
+
+
+def _report(evaluation: "Evaluation") -> dict[str, Any]:
+    return {
+        "seed": evaluation.seed,
+        "source": str(evaluation.source),
+        "episodes": evaluation.episodes,
+        "deterministic": evaluation.deterministic,
+        "return": evaluation.earned._asdict(),
+        "constraints": [c._asdict() | {"cost": c.cost._asdict()} for c in evaluation.constraints],
+        "verdict": evaluation.verdict,
+    }
+
+
+def _print(found: "list[Evaluation]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for name in ("seed", "", "mean", "95% confidence", "limit", "P(cost ≤ limit)", "verdict"):
+        table.add_column(name, justify="left" if name in ("", "verdict") else "right", no_wrap=True)
+    colours = {"met": "#009E73", "broken": "#D55E00", "open": "#E69F00"}
+    for evaluation in found:
+        earned = evaluation.earned
+        table.add_row(str(evaluation.seed), "return", f"{earned.mean:.4g}", _interval(earned), "", "", "")
+        for c in evaluation.constraints:
+            verdict = f"[{colours[c.verdict]}]{c.verdict}[/]"
+            numbers = (f"{c.cost.mean:.4g}", _interval(c.cost), f"{c.limit:g}", f"{c.probability:.1%}")
+            table.add_row("", f"cost {c.name}", *numbers, verdict)
+    Console(width=None if sys.stdout.isatty() else 110).print(table)
+    first = found[0]
+    kind = "most likely actions" if first.deterministic else "actions as the policy draws them"
+    names = ", ".join(sorted({evaluation.source.name for evaluation in found}))
+    print(f"{first.episodes:,} episodes of each policy ({names}), {kind}")
+    print(verdict_line(found))
+
+
+def _interval(estimate: Any) -> str:
+    return f"{estimate.low:.4g} to {estimate.high:.4g}"
+
+
+def verdict_line(found: "list[Evaluation]") -> str:
+    """The verdict on all the policies in one line."""
+    who = "the policy" if len(found) == 1 else f"{len(found)} policies"
+    if not found[0].constraints:
+        return f"{who}: no constraints, nothing to keep"
+
+    def named(verdict: str) -> str:
+        return ", ".join(
+            sorted({c.name for evaluation in found for c in evaluation.constraints if c.verdict == verdict})
+        )
+
+    if broken := named("broken"):
+        count = sum(evaluation.verdict == "broken" for evaluation in found)
+        return f"BROKEN: {who if len(found) == 1 else f'{count} of {who}'} over the limit of {broken}"
+    if left := named("open"):
+        return f"OPEN: {left} too close to the limit to call; more episodes would tell"
+    return f"MET: {who} under every limit"
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """Report episodes on stderr: a bar on a terminal, else a line for every portion."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("episodes", total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+    else:
+        yield lambda done, total: print(f"{done:,} of {total:,} episodes", file=sys.stderr)

@@ -1,0 +1,47 @@
+"""`corral resume DIR`: go on with a run that was interrupted or killed."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from corral.cli import parse
+
+
+@dataclass(frozen=True)
+class Config:
+    """Go on with a run that was interrupted or killed, bit for bit as if it had not been."""
+
+    directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    """Folder of the run."""
+    checkpoint_every: int = 10
+    """Iterations between checkpoints."""
+    threads: int | None = None
+    """Threads that simulate host environments; None: one per core."""
+    json: bool = False
+    """Print the results as JSON at the end, and nothing else on stdout."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; 130 if Ctrl-C ended it early."""
+    config = parse(Config, argv, "resume")
+    from corral import log, settings, train
+    from corral.cli.train import console, finish
+    from corral.display import Display
+
+    folders = log.run_directories(config.directory)
+    saved = settings.load(folders[0] / "config.toml")
+    display = Display(console(config.json))
+    display.past([list(log.read(folder).rows()) for folder in folders if (folder / log.FILE).is_file()])
+    display.start(saved, saved.iterations, seeds=len(folders))
+    try:
+        run = train.resume(
+            config.directory,
+            checkpoint_every=config.checkpoint_every,
+            threads=config.threads,
+            watcher=display,
+        )
+    finally:
+        display.stop()
+    return finish(run, display, config.json)
