@@ -105,9 +105,9 @@ def update(
     mean, se = over_episodes(episode_sums(totals, batch), batch.present)
     cost, constrained, length = mean[1 : 1 + m], mean[1 + m : 1 + 2 * m], mean[-1]
 
-    samples, reward_std = _samples(batch, advantage, discount)
+    samples = _samples(batch, advantage, discount)
     flat = nets.flatten(state.policy)
-    here = neighbourhood.make(flat, samples, reward_std * length, config.trust)
+    here = neighbourhood.make(flat, samples, config.trust)
     begins = (state.iteration == config.shaping.start) & config.shape_costs
     constraints = Constraints(
         constrained, limit, constrained - state.value, state.promised, (state.iteration > 0) & ~begins
@@ -159,18 +159,15 @@ def update(
     return new, metrics
 
 
-def _samples(
-    batch: Batch, advantage: Float[Array, "n c"], discount: Float[Array, " n"]
-) -> tuple[Samples, Array]:
-    """Standardise the reward's advantages, centre the costs'; also the reward's standard deviation."""
+def _samples(batch: Batch, advantage: Float[Array, "n c"], discount: Float[Array, " n"]) -> Samples:
+    """Standardise the reward's advantages, centre the costs'."""
     valid = batch.valid
     centred = jnp.where(valid[:, None], advantage - masked_mean(advantage, valid), 0)
     std = jnp.sqrt(masked_mean(centred[:, 0] ** 2, valid))
     unit = jnp.where(std > 0, centred[:, 0] / jnp.where(std > 0, std, 1), 0)
     weight = valid / jnp.sum(valid)
     cost_weight = jnp.where(valid, discount, 0) / jnp.sum(batch.present)
-    samples = Samples(batch.obs, batch.action, weight, unit, cost_weight, centred[:, 1:])
-    return samples, jnp.where(std > 0, std, 1)
+    return Samples(batch.obs, batch.action, weight, unit, cost_weight, centred[:, 1:])
 
 
 def _step_metrics(step: Step) -> dict[str, Array]:

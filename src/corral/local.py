@@ -56,8 +56,6 @@ class Local(NamedTuple):
     samples: Samples
     old: nets.Distribution
     old_log_prob: Float[Array, " n"]
-    reward_scale: Float[Array, ""]
-    """(standard deviation of Â) × (mean episode length): turns the objective into the units of a return."""
     trust: TrustRegion
 
     def surrogates(self, theta: Float[Array, " p"]) -> Float[Array, " c"]:
@@ -97,10 +95,10 @@ class Step(NamedTuple):
     search: line_search.LineSearch
 
 
-def make(flat: Flat, samples: Samples, reward_scale: Float[Array, ""], trust: TrustRegion) -> Local:
+def make(flat: Flat, samples: Samples, trust: TrustRegion) -> Local:
     """The local model of the policy with parameters `flat` on these samples."""
     old = flat.policy(flat.theta)(samples.obs)
-    return Local(flat, samples, old, nets.log_prob(old, samples.action), reward_scale, trust)
+    return Local(flat, samples, old, nets.log_prob(old, samples.action), trust)
 
 
 def restricted(

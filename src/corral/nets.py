@@ -94,7 +94,10 @@ def make_policy(spec: EnvSpec, networks: Networks, key: Key[Array, ""], net: Any
     """A fresh policy for an environment; `net` replaces the default network."""
     o, k = spec.observation_size, spec.action.size
     if net is None:
-        net = MLP((o, *networks.hidden, k), networks.activation, key)
+        mlp = MLP((o, *networks.hidden, k), networks.activation, key)
+        # A last layer this small makes the first policies differ in little but noise: whatever way a random network would
+        # have preferred from the start, exploration is even.
+        net = eqx.tree_at(lambda n: n.weights[-1], mlp, 0.1 * mlp.weights[-1])
     normalizer = None
     if networks.normalize_observations:
         normalizer = Normalizer(jnp.zeros(o), jnp.zeros(o), jnp.zeros(()))

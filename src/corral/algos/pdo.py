@@ -2,7 +2,7 @@
 
     θ ← θ + sʲ √(2δ / dᵀH⁻¹d) H⁻¹d,   d = g − Bν,        ν ← (ν + α (J_C(π_k) − d))₊
 
-The Lagrangian J − νᵀJ_C adds returns, so g is taken in the units of the return here, like B.
+g and B are the gradients that CPO uses: of the standardised objective, and of the costs in the units of their returns.
 """
 
 from typing import NamedTuple
@@ -28,8 +28,7 @@ def init(config: PDO, m: int) -> State:
 
 def update(config: PDO, state: State, local: Local, constraints: Constraints) -> tuple[State, Step]:
     """One step on the Lagrangian, then one on the multipliers."""
-    # Divided by the reward's scale throughout, which changes neither the direction nor what counts as improvement.
-    lagrangian = jnp.concatenate([jnp.ones(1), -state.nu / local.reward_scale])
+    lagrangian = jnp.concatenate([jnp.ones(1), -state.nu])
     step = neighbourhood.unconstrained(local, lagrangian, constraints.limit, state.nu)
     nu = jnp.maximum(state.nu + config.rate * (constraints.value - constraints.limit), 0)
     return State(nu), step
