@@ -58,10 +58,13 @@ class Physics:
                 self._data[i].warning[warning].number = 1
             self._qpos[i][:] = position
             self._qvel[i][:] = velocity
-            self._derive(i)
+            mujoco.mj_step1(self.model, self._data[i])
+            if self._feels:
+                self._feel(i)
 
     def step(self, robots: Sequence[int], controls: np.ndarray) -> None:
         """Move the robots of these numbers by one step under their rows of `controls` (count, nu)."""
+        controls = np.asarray(controls, np.float64)
         work = [robots[first : first + _CHUNK] for first in range(0, len(robots), _CHUNK)]
         helpers = []
         if self._helpers is not None:
@@ -90,25 +93,26 @@ class Physics:
 
     def _work(self, work: list[Sequence[int]], controls: np.ndarray) -> None:
         """Take chunks off the list until none is left; `pop` is atomic, so threads may share the list."""
-        model = self.model
-        while True:
+        model, feels = self.model, self._feels
+        # Local names and no inner call: at 200,000 calls a second, looking things up is a few per cent of the time.
+        solve, integrate, derive = mujoco.mj_forwardSkip, mujoco.mj_RungeKutta, mujoco.mj_step1
+        while work:
             try:
                 robots = work.pop()
-            except IndexError:
+            except IndexError:  # another thread took the last
                 return
             for i in robots:
                 data = self._data[i]
                 self._ctrl[i][:] = controls[i]
-                mujoco.mj_forwardSkip(model, data, _VELOCITY, 1)
-                mujoco.mj_RungeKutta(model, data, 4)
-                self._derive(i)
+                solve(model, data, _VELOCITY, 1)
+                integrate(model, data, 4)
+                derive(model, data)
+                if feels:
+                    self._feel(i)
 
-    def _derive(self, i: int) -> None:
-        """What follows from the state: centre of mass, its velocity, contact wrenches."""
-        data = self._data[i]
-        mujoco.mj_step1(self.model, data)
-        if self._feels:
-            if data.ncon:
-                mujoco.mj_forwardSkip(self.model, data, _VELOCITY, 0)
-            else:
-                self._wrench[i].fill(0)
+    def _feel(self, i: int) -> None:
+        """Contact wrenches of the present state and control."""
+        if self._data[i].ncon:
+            mujoco.mj_forwardSkip(self.model, self._data[i], _VELOCITY, 0)
+        else:
+            self._wrench[i].fill(0)

@@ -6,6 +6,7 @@ hand over as a large one.
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from corral.envs.scenarios import Episode, Scenario
 from corral.envs.tasks import Gather
 from corral.envs.vector import slot_keys
 
-# Few robots end in any one step; their starts are drawn by a call compiled for this many.
+# Few robots end in any one step; their starts are observed by a call compiled for this many.
 _FEW = 8
 
 
@@ -33,7 +34,12 @@ class ThreadedEnv(HostEnv):
         robot, walled = scenario.robot, isinstance(scenario.task, Gather)
         self.physics = Physics(robot.name, walled, robot.wrench_size > 0, num_envs, threads)
         self._seed = np.uint32(0)
-        self._episodes = np.zeros(num_envs, np.uint32)
+        self._next = np.zeros(num_envs, np.uint32)
+        """The number of the episode that each slot starts next."""
+        self._spares: Any = None
+        """Its start, drawn for all slots together: (qpos, qvel, episode)."""
+        self._used = np.ones(num_envs, bool)
+        """Whether it has been started."""
         self._memory: tuple[Episode, Array] | None = None
         """Of the compiled calls: the episodes and the latest observations of all slots."""
         self._cpu = jax.devices("cpu")[0]
@@ -41,7 +47,7 @@ class ThreadedEnv(HostEnv):
     def reset(self, seed: int) -> np.ndarray:
         """As the contract says."""
         self._seed = np.uint32(seed)
-        self._episodes[:] = 0
+        self._next[:], self._used[:] = 0, True
         self._memory = None
         return self._start(np.arange(self.num_envs), self.num_envs)
 
@@ -60,7 +66,6 @@ class ThreadedEnv(HostEnv):
         obs = final_obs.copy()
         ended = np.flatnonzero(terminated | truncated)
         if len(ended):
-            self._episodes[ended] += 1
             obs[ended] = self._start(ended, _FEW if len(ended) <= _FEW else self.num_envs)
         return HostStep(obs, reward[:, 0], cost, terminated, truncated, final_obs, broken)
 
@@ -73,10 +78,15 @@ class ThreadedEnv(HostEnv):
 
         `size` is the length the compiled calls are padded to, since every new length is compiled anew.
         """
-        padded = np.resize(slots, size)
         with jax.default_device(self._cpu):
-            qpos, qvel, episode = _draw(self.scenario, self._seed, padded, self._episodes[padded])
-            self.physics.place(slots.tolist(), np.asarray(qpos)[: len(slots)], np.asarray(qvel)[: len(slots)])
+            if self._used[slots].any():
+                self._spares = jax.tree.map(np.asarray, _draw(self.scenario, self._seed, self._next))
+                self._used[:] = False
+            self._used[slots] = True
+            self._next[slots] += 1
+            padded = np.resize(slots, size)
+            qpos, qvel, episode = jax.tree.map(lambda leaf: leaf[padded], self._spares)
+            self.physics.place(slots.tolist(), qpos[: len(slots)], qvel[: len(slots)])
             state = self._packed_state(padded.tolist())
             self._memory, obs = _begin(self.scenario, self._memory, padded, episode, state)
         return np.array(obs)[: len(slots)]
@@ -97,8 +107,9 @@ def _unpacked(scenario: Scenario, state: Array) -> RobotState:
 
 
 @_compiled
-def _draw(scenario: Scenario, seed: Array, slots: Array, episodes: Array) -> tuple[Array, Array, Episode]:
-    return jax.vmap(scenario.start)(slot_keys(seed, slots, episodes))
+def _draw(scenario: Scenario, seed: Array, episodes: Array) -> tuple[Array, Array, Episode]:
+    """The start of every slot's episode of this number."""
+    return jax.vmap(scenario.start)(slot_keys(seed, jnp.arange(len(episodes)), episodes))
 
 
 @_compiled
