@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from corral.envs.registry import make_host
 from corral.envs.robots import RobotState
@@ -69,8 +68,10 @@ def record(
         states = [_state(scenario, obs)]
         layouts = [jax.jit(lambda: _first_layouts(scenario, episodes, seed))()]
         leave = jax.jit(jax.vmap(lambda *parts: _left_over(scenario, *parts)))
-        rewards, costs = [], []
-        active, alive = np.ones(episodes, bool), []
+        rewards: list[np.ndarray] = []
+        costs: list[np.ndarray] = []
+        alive: list[np.ndarray] = []
+        active = np.ones(episodes, bool)
         while active.any() and len(rewards) != steps:
             actions = actor(obs)
             require_shape("the actor's actions", actions, (episodes, scenario.spec.action.size))
@@ -92,14 +93,9 @@ def _state(scenario: Scenario, obs: np.ndarray) -> RobotState:
     """What observations (n, o) say of the robots; the rest, which no layout depends on, is zero."""
     robot = scenario.robot
     nq, nv, own = len(robot.start), robot.nv, robot.observation_size
-    count = len(obs)
-    return RobotState(
-        obs[:, :nq],
-        obs[:, nq : nq + nv],
-        obs[:, own - 3 : own],
-        np.zeros((count, 3), np.float32),
-        np.zeros((count, robot.wrench_size), np.float32),
-    )
+    known = obs[:, :nq], obs[:, nq : nq + nv], obs[:, own - 3 : own]
+    unknown = (np.zeros((len(obs), size), np.float32) for size in (3, robot.wrench_size))
+    return RobotState(*map(jnp.asarray, (*known, *unknown)))
 
 
 def _first_layouts(scenario: Scenario, episodes: int, seed: int) -> Any:

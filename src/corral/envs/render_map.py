@@ -21,35 +21,40 @@ _PANELS = 12
 """Episodes of Gather shown at most: every one has a layout, and so a panel, of its own."""
 
 
-def top_down(trajectories: Sequence[Trajectory], scenario: Scenario) -> "Figure":
+def top_down(
+    trajectories: Sequence[Trajectory], scenario: Scenario, limits: Sequence[float] = ()
+) -> "Figure":
     """The paths of the centre of mass; what had a cost is red.
 
     Circle: all episodes in one panel, with the circle, the limits and the safe region. Gather: a panel for each
-    of the first 12, with its objects, hollow if they were caught.
+    of the first 12, with its objects, hollow if they were caught. `limits` are the constraints' limits to tell of, if not
+    the scenario's own.
     """
     require(len(trajectories) > 0, "trajectories must hold at least one episode")
     from matplotlib import rc_context
 
     style: Any = {"font.size": 10, "legend.fontsize": 9, "axes.titlesize": 10}
+    heading = _heading(trajectories, scenario, limits)
     with rc_context(style):
         if isinstance(scenario.task, Gather):
-            return _gather_figure(trajectories, scenario, scenario.task)
+            return _gather_figure(trajectories, scenario.task, heading)
         assert isinstance(scenario.task, Circle)
-        return _circle_figure(trajectories, scenario, scenario.task)
+        return _circle_figure(trajectories, scenario.task, heading)
 
 
-def _heading(trajectories: Sequence[Trajectory], scenario: Scenario) -> str:
+def _heading(trajectories: Sequence[Trajectory], scenario: Scenario, limits: Sequence[float]) -> str:
     """Name, number of episodes, mean return, mean costs and their limits."""
     count = len(trajectories)
     costs = np.mean([t.costs.sum(axis=0) for t in trajectories], axis=0)
-    limits = zip(scenario.spec.constraints, costs, strict=True)
-    parts = [f"{c.description}: {cost:.3g} (limit {c.limit:g})" for c, cost in limits]
+    constraints = scenario.spec.constraints
+    told = zip(constraints, costs, limits or [c.limit for c in constraints], strict=True)
+    parts = [f"{c.description}: {cost:.3g} (limit {limit:g})" for c, cost, limit in told]
     episodes = "one episode" if count == 1 else f"mean of {count} episodes"
     mean = float(np.mean([t.reward.sum() for t in trajectories]))
     return f"{scenario.name}, {episodes}\n" + "; ".join([f"return {mean:.3g}", *parts])
 
 
-def _circle_figure(trajectories: Sequence[Trajectory], scenario: Scenario, task: Circle) -> "Figure":
+def _circle_figure(trajectories: Sequence[Trajectory], task: Circle, heading: str) -> "Figure":
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
@@ -63,7 +68,7 @@ def _circle_figure(trajectories: Sequence[Trajectory], scenario: Scenario, task:
     for trajectory in trajectories:
         _draw_path(ax, trajectory, alpha=max(0.4, len(trajectories) ** -0.5))
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="x (m)", ylabel="y (m)")
-    ax.set_title(_heading(trajectories, scenario), loc="left")
+    ax.set_title(heading, loc="left")
     handles = [
         _line(_GREEN, f"target circle, d = {task.d:g}", 2.2),
         Patch(facecolor=_SKY, alpha=0.35, label=_limits_text(task)),
@@ -119,7 +124,7 @@ def _costly(trajectory: Trajectory) -> np.ndarray:
     return np.any(trajectory.costs > 0, axis=-1)
 
 
-def _gather_figure(trajectories: Sequence[Trajectory], scenario: Scenario, task: Gather) -> "Figure":
+def _gather_figure(trajectories: Sequence[Trajectory], task: Gather, heading: str) -> "Figure":
     from matplotlib.figure import Figure
 
     shown = trajectories[:_PANELS]
@@ -134,7 +139,7 @@ def _gather_figure(trajectories: Sequence[Trajectory], scenario: Scenario, task:
             ax.set_title(f"return {trajectory.reward.sum():g}, bombs {trajectory.costs.sum():g}")
         ax.label_outer()
     more = f"; the first {_PANELS} are shown" if len(trajectories) > _PANELS else ""
-    figure.suptitle(_heading(trajectories, scenario) + more, x=0.01, ha="left", fontsize=10)
+    figure.suptitle(heading + more, x=0.01, ha="left", fontsize=10)
     figure.legend(handles=_gather_handles(task), loc="outside right center", frameon=False)
     return figure
 
@@ -153,7 +158,9 @@ def _draw_arena(ax: Any, trajectory: Trajectory, task: Gather) -> None:
         ax.plot(x, y, marker, ms=9, mec=colour, mfc=colour if left else "white", mew=1.2, zorder=3)
         ax.add_patch(Disc((x, y), task.catch_range, fill=False, ec=colour, lw=0.6, ls=":"))
     _draw_path(ax, trajectory)
-    ax.plot(*trajectory.com[1:, :2][_costly(trajectory)].T, "D", ms=5, color=_RED, mec="black", mew=0.8, zorder=6)
+    ax.plot(
+        *trajectory.com[1:, :2][_costly(trajectory)].T, "D", ms=5, color=_RED, mec="black", mew=0.8, zorder=6
+    )
     ax.set(xlim=(-outer, outer), ylim=(-outer, outer), aspect="equal", xlabel="x (m)", ylabel="y (m)")
     ax.set(xticks=range(-6, 7, 2), yticks=range(-6, 7, 2))
 

@@ -4,7 +4,7 @@ Circle gets its target circle on the floor and a translucent panel at each limit
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -20,11 +20,10 @@ from corral.envs.tasks import Circle, Gather
 
 FIELD_OF_VIEW = 45.0
 """Of the camera, in degrees, from the bottom of the picture to the top."""
-FRAMES_PER_SECOND = 25
 # Real time for those that live in it; the Point's steps are its own measure of time.
 _STEPS_PER_SECOND = {"point": 5, "ant": 50, "humanoid": 100}
-_LAST_FRAMES = 12
-"""For so long, half a second, the end of an episode stands still."""
+_LAST_SECONDS = 0.5
+"""For so long the end of an episode stands still."""
 
 _ROBOT, _WALL, _NEAR_WALL = (0.85, 0.56, 0.29, 1), (0.62, 0.66, 0.72, 1), (0.62, 0.66, 0.72, 0.35)
 _PANEL, _TARGET = (0.1, 0.35, 1.0, 0.4), (0.0, 0.65, 0.25, 1)
@@ -49,6 +48,8 @@ def view_of(scenario: Scenario, com: np.ndarray) -> View:
     """In Circle close behind the robot, down the corridor of the panels; in Gather the whole arena."""
     robot = scenario.robot.name
     if isinstance(scenario.task, Gather):
+        if robot == "humanoid":  # small, and worth seeing from the front rather than the top
+            return View((0.0, -0.5, 0.2), 17.5, 90.0, -42.0)
         return View((0.0, -0.45, 0.0), 18.5, 90.0, -52.0)
     distance, height = {"point": (10.0, 0.6), "ant": (8.0, 0.7), "humanoid": (6.0, 0.95)}[robot]
     return View((float(com[0]), float(com[1]), height), distance, 84.0, -22.0)
@@ -136,10 +137,16 @@ def _add_ring(spec: Any, radius: float) -> None:
 
 
 class Photographer:
-    """Takes pictures of one scenario, off-screen; close it, or use it in a `with` block."""
+    """Takes pictures of one scenario, off-screen; close it, or use it in a `with` block.
 
-    def __init__(self, scenario: Scenario, width: int = 640, height: int = 480) -> None:
+    `limits` are the constraints' limits to tell of in films, if not the scenario's own.
+    """
+
+    def __init__(
+        self, scenario: Scenario, limits: Sequence[float] = (), width: int = 640, height: int = 480
+    ) -> None:
         self.scenario = scenario
+        self._limits = limits or [constraint.limit for constraint in scenario.spec.constraints]
         # Not `mujoco.Renderer`: it takes the backend that MuJoCo was imported with, whether that works or not.
         self._context = import_module(f"mujoco.{gl_backend()}").GLContext(width, height)
         self._context.make_current()
@@ -194,37 +201,31 @@ class Photographer:
         view = view_of(self.scenario, trajectory.com[-1])
         return self.picture(trajectory.qpos[-1], view, trajectory.objects, trajectory.present[-1])
 
-    def film(self, trajectory: Trajectory) -> Iterator[np.ndarray]:
+    def film(self, trajectory: Trajectory, frames_per_second: float) -> Iterator[np.ndarray]:
         """`film_length` frames of an episode; between two steps of the Point positions are interpolated."""
-        rate, last = self._rate(), trajectory.steps
-        picture = np.zeros(0)
-        for frame in range(self.film_length(trajectory) - _LAST_FRAMES):
-            now = min(int(frame * rate), last)
-            share, after = frame * rate - now, min(now + 1, last)
-            qpos, com = (
-                (1 - share) * part[now] + share * part[after] for part in (trajectory.qpos, trajectory.com)
-            )
-            view, caption = view_of(self.scenario, com), self._caption(trajectory, now)
-            picture = self.picture(qpos, view, trajectory.objects, trajectory.present[now], caption)
-            yield picture
-        for _ in range(_LAST_FRAMES):
+        rate, last = _STEPS_PER_SECOND[self.scenario.robot.name] / frames_per_second, trajectory.steps
+        picture, drawn = np.zeros(0), math.ceil(last / rate) + 1
+        for frame in range(self.film_length(trajectory, frames_per_second)):
+            if frame < drawn:
+                now = min(int(frame * rate), last)
+                share, after = frame * rate - now, min(now + 1, last)
+                parts = trajectory.qpos, trajectory.com
+                qpos, com = ((1 - share) * part[now] + share * part[after] for part in parts)
+                view, caption = view_of(self.scenario, com), self._caption(trajectory, now)
+                picture = self.picture(qpos, view, trajectory.objects, trajectory.present[now], caption)
             yield picture
 
-    def film_length(self, trajectory: Trajectory) -> int:
-        """Frames of the episode, its end included."""
-        return math.ceil(trajectory.steps / self._rate()) + 1 + _LAST_FRAMES
-
-    def _rate(self) -> float:
-        """Steps per frame."""
-        return _STEPS_PER_SECOND[self.scenario.robot.name] / FRAMES_PER_SECOND
+    def film_length(self, trajectory: Trajectory, frames_per_second: float) -> int:
+        """Frames of the episode, its start and its end included."""
+        seconds = trajectory.steps / _STEPS_PER_SECOND[self.scenario.robot.name]
+        return math.ceil(seconds * frames_per_second) + 1 + round(_LAST_SECONDS * frames_per_second)
 
     def _caption(self, trajectory: Trajectory, step: int) -> tuple[str, str]:
         """Return and costs so far, and the limits."""
-        constraints = self.scenario.spec.constraints
-        names = ["step", "return", *(c.description for c in constraints)]
-        sums = trajectory.costs[:step].sum(axis=0)
+        names = ["step", "return", *(c.description for c in self.scenario.spec.constraints)]
+        costs = zip(trajectory.costs[:step].sum(axis=0), self._limits, strict=True)
         values = [str(step), f"{trajectory.reward[:step].sum():.2f}"]
-        values += [f"{cost:g} (limit {c.limit:g})" for c, cost in zip(constraints, sums, strict=True)]
+        values += [f"{cost:g} (limit {limit:g})" for cost, limit in costs]
         return "\n".join(names), "\n".join(values)
 
     def close(self) -> None:

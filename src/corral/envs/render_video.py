@@ -1,7 +1,9 @@
 """Frames to a file: MP4 where there is an ffmpeg, an animated GIF everywhere."""
 
-import importlib.util
+import contextlib
+import importlib
 import io
+import itertools
 import shutil
 import subprocess
 import tempfile
@@ -17,14 +19,20 @@ from corral.files import write_atomically
 def find_ffmpeg() -> str | None:
     """The program: the system's, or the one inside the package imageio-ffmpeg."""
     found = shutil.which("ffmpeg")
-    if found is None and importlib.util.find_spec("imageio_ffmpeg") is not None:
-        import imageio_ffmpeg
-
-        try:
-            found = str(imageio_ffmpeg.get_ffmpeg_exe())
-        except RuntimeError:  # the package came without the program
-            return None
+    if found is None:
+        # ImportError: there is no such package; RuntimeError: it came without the program
+        with contextlib.suppress(ImportError, RuntimeError):
+            found = importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
     return found
+
+
+def write_picture(path: Path, frame: np.ndarray) -> None:
+    """A PNG of one frame (h, w, 3) uint8."""
+    from PIL import Image
+
+    content = io.BytesIO()
+    Image.fromarray(frame).save(content, "PNG", optimize=True)
+    write_atomically(path, content.getvalue())
 
 
 def write_gif(path: Path, frames: Iterable[np.ndarray], frames_per_second: float) -> None:
@@ -56,27 +64,21 @@ def write_mp4(path: Path, frames: Iterable[np.ndarray], frames_per_second: float
         with said.open("wb") as errors:
             command = [ffmpeg, "-loglevel", "error", *raw, "-i", "-", *encoded]
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors)
-            _feed(process, _chain(first, stream))
+            _feed(process, itertools.chain([first], stream))
         if process.returncode != 0:
             lines = said.read_text(errors="replace").strip().splitlines() or ["no reason given"]
             raise CorralError(f"ffmpeg could not write {path}: {lines[-1]}; write a .gif instead")
         write_atomically(path, made.read_bytes())
 
 
-def _chain(first: np.ndarray, rest: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    yield first
-    yield from rest
-
-
 def _feed(process: "subprocess.Popen[bytes]", frames: Iterator[np.ndarray]) -> None:
-    """All frames to the program's input, then wait for it; it is ended if the frames fail."""
+    """All frames to the program's input, then wait for it; it is ended if making the frames fails."""
     assert process.stdin is not None
     try:
-        for frame in frames:
-            process.stdin.write(np.ascontiguousarray(frame).tobytes())
-        process.stdin.close()
-    except BrokenPipeError:
-        pass  # it gave up: its exit status and its words say why
+        # It may give up before the end; its exit status and its words then say why.
+        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
+            for frame in frames:
+                pipe.write(np.ascontiguousarray(frame).tobytes())
     except BaseException:
         process.kill()
         raise
