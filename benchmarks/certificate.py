@@ -1,0 +1,111 @@
+"""How good the dual's answers are: residuals of the optimality certificate, by case, on the problems of the tests.
+
+`python benchmarks/certificate.py [--float64] [--json]` draws the 108,000 problems that tests/trust_region/test_dual.py
+certifies in that precision (same seeds) and prints, for each case, how many there were and the worst residual; for
+the feasible cases also the largest violation of a constraint in radii of the trust region, not relative to anything.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "trust_region"))
+
+SIZES = range(9)
+PER_FAMILY = 1200
+
+
+@dataclass(frozen=True)
+class Config:
+    """Residuals of the dual's optimality certificate on the problems of the tests, by case."""
+
+    float64: bool = False
+    """Double precision instead of single."""
+    json: bool = False
+    """Print the results as JSON instead of a table."""
+
+
+def largest_violation(batch: Any, solution: Any) -> np.ndarray:
+    """maxᵢ (cᵢ + bᵢᵀx)/‖bᵢ‖ over the live constraints, in radii √(2δ), evaluated in float64; at least 0."""
+    r, S, c, delta, alpha, beta = (
+        np.asarray(x, np.float64)
+        for x in (batch.r, batch.S, batch.c, batch.delta, solution.alpha, solution.beta)
+    )
+    value = c + alpha[:, None] * r - np.einsum("pij,pj->pi", S, beta)
+    size = np.sqrt(np.einsum("pii->pi", S) * 2 * delta[:, None])
+    return np.max(value / np.where(size > 0, size, np.inf), axis=1, initial=0)
+
+
+def measure(dtype: Any) -> list[dict[str, Any]]:
+    """One row per case, a vertex (λ = 0) apart: problems, median and worst residual, and which condition it is."""
+    import jax
+    from problems import FAMILIES, draw, residuals
+    from rich.progress import track
+
+    from corral.trust_region import dual
+
+    solve = jax.jit(jax.vmap(dual.solve))
+    cases, residual, name, violation = [], [], [], []
+    for m in track(SIZES, "sizes m", disable=not sys.stderr.isatty()):
+        rng = np.random.default_rng([m, np.dtype(dtype).itemsize])
+        for family in FAMILIES:
+            batch = draw(family, rng, PER_FAMILY, m, dtype)
+            solution = jax.tree.map(np.asarray, solve(*batch[:5]))
+            worst, condition = residuals(batch, solution)
+            feasible = solution.case <= dual.Case.FEASIBLE_RECOVERY
+            vertex = feasible & (solution.lam == 0) & (batch.q > 0) & (m > 0)
+            labels = np.array([case.name for case in dual.Case])[solution.case]
+            cases.append(np.where(vertex, np.char.add(labels, ", λ = 0"), labels))
+            residual.append(worst)
+            name.append(condition)
+            violation.append(np.where(feasible, largest_violation(batch, solution), np.nan))
+        if not sys.stderr.isatty():
+            print(f"m = {m} done", file=sys.stderr, flush=True)
+    cases, residual, name, violation = (np.concatenate(parts) for parts in (cases, residual, name, violation))
+    rows = []
+    for case in np.unique(cases):
+        at = np.flatnonzero(cases == case)
+        top = at[residual[at].argmax()]
+        rows.append(
+            {
+                "case": str(case),
+                "problems": len(at),
+                "median": float(np.median(residual[at])),
+                "worst": float(residual[top]),
+                "condition": str(name[top]),
+                "violation": None if np.isnan(violation[top]) else float(violation[at].max()),
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    import jax
+    import tyro
+
+    config = tyro.cli(Config)
+    dtype = np.float64 if config.float64 else np.float32
+    with jax.enable_x64(config.float64):
+        rows = measure(dtype)
+    if config.json:
+        print(json.dumps({"dtype": dtype.__name__, "cases": rows}))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{sum(row['problems'] for row in rows):,} problems, {dtype.__name__}", box=None)
+    for heading in ("case", "problems", "median", "worst", "condition", "violation (radii)"):
+        table.add_column(heading, justify="left" if heading in ("case", "condition") else "right")
+    for row in rows:
+        violation = "" if row["violation"] is None else f"{row['violation']:.1e}"
+        numbers = (f"{row['problems']:,}", f"{row['median']:.1e}", f"{row['worst']:.1e}")
+        table.add_row(row["case"], *numbers, row["condition"], violation)
+    Console(width=None if sys.stdout.isatty() else 110).print(table)
+
+
+if __name__ == "__main__":
+    main()
