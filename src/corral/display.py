@@ -137,11 +137,14 @@ class Display:
         yield from self._status(rows[-1], width)
 
     def _return_chart(self, grid: Table, rows: list[Row], room: int, height: int) -> None:
-        finite = [v for row in rows if math.isfinite(v := float(row["return"]))]
-        canvas = Canvas(room, height, *round_range(min(finite, default=0.0), max(finite, default=1.0)))
+        finite = [v for row in rows if math.isfinite(v := float(row["return"]))] or [0.0]
+        seen = finite + [v for row in rows for v in _spread(row, "return") if math.isfinite(v)]
+        canvas = Canvas(room, height, *round_range(min(seen), max(seen)))
         self._draw(canvas, rows, "return", RETURN)
-        best = short(max(finite, default=math.nan))
-        numbers = [Text(_measured(rows[-1], "return"), f"bold {RETURN}"), Text(f"best {best}", "dim")]
+        numbers = [
+            Text(_measured(rows[-1], "return"), f"bold {RETURN}"),
+            Text(f"best {short(max(finite))}", "dim"),
+        ]
         _add_chart(
             grid, canvas, Text("return", f"bold {RETURN}"), None, numbers + _seed_range(rows[-1], "return")
         )

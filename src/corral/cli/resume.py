@@ -44,4 +44,4 @@ def main(argv: list[str]) -> int:
         )
     finally:
         display.stop()
-    return finish(run, display, config.json)
+    return finish(run, config.json)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from corral.display import Display
     from corral.settings import RunOptions
     from corral.train import Run
 
@@ -35,7 +34,7 @@ def main(argv: list[str]) -> int:
         )
     finally:
         display.stop()
-    return finish(run, display, options.json)
+    return finish(run, options.json)
 
 
 def _directory(options: "RunOptions") -> Path:
@@ -60,39 +59,35 @@ def console(quiet: bool) -> "Console":
     return Console(stderr=quiet)
 
 
-def finish(run: "Run", display: "Display", as_json: bool) -> int:
+def finish(run: "Run", as_json: bool) -> int:
     """Draw the figure and tell what was made; the exit status."""
     from corral import log
     from corral.figures import run_figure
 
     figure = run_figure(run.directory) if run.iterations else None
-    files = made(run.directory)
+    folders = log.run_directories(run.directory)
     if as_json:
-        rows = [list(log.read(folder).rows())[-1] for folder in log.run_directories(run.directory)]
         report: dict[str, Any] = {
             "directory": str(run.directory),
             "iterations": run.iterations,
             "interrupted": run.interrupted,
             "figure": str(figure),
-            "files": [str(path) for path in files],
-            "last": rows,
+            "seeds": [
+                {"directory": str(folder), "last": list(log.read(folder).rows())[-1:]} for folder in folders
+            ],
         }
         print(json.dumps(report))
-    else:
-        if run.interrupted:
-            print(f"stopped after {run.iterations} iterations; go on with: corral resume {run.directory}")
-        print(f"files in {run.directory}:")
-        for path in files:
-            print(f"  {path.relative_to(run.directory)}")
+        return 130 if run.interrupted else 0
+    if run.interrupted:
+        print(f"stopped after {run.iterations} iterations; go on with: corral resume {run.directory}")
+    if figure is not None:
+        print(f"figure   {figure}, and as .svg")
+    for folder in folders:
+        print(f"run      {folder}: {', '.join(_files(folder))}")
     return 130 if run.interrupted else 0
 
 
-def made(directory: Path) -> list[Path]:
-    """The files of a run that a person may want to open; checkpoints as their folder."""
-    from corral import log
-
-    found = [path for path in sorted(directory.glob("figure.*"))]
-    for folder in log.run_directories(directory):
-        found += [folder / name for name in ("config.toml", "metrics.csv", "policy.npz", "checkpoints")]
-        found += sorted(folder.glob("events.out.tfevents.*"))
-    return [path for path in found if path.exists()]
+def _files(folder: Path) -> list[str]:
+    """What a run leaves in its folder, by name; "…" stands for the long ends of some."""
+    names = ("config.toml", "metrics.csv", "policy.npz", "checkpoints/", "events.out.tfevents.…")
+    return [name for name in names if any(folder.glob(name.replace("…", "*").rstrip("/")))]

@@ -1,0 +1,216 @@
+"""`corral train`, `corral resume` and `corral evaluate`, from the arguments to what is printed and written."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from corral import log, settings, train
+from corral.cli import COMMANDS, main
+from corral.cli.train import finish
+from corral.config import Config
+
+TINY = ["--preset", "paper", "--batch-size", "300", "--networks.hidden", "4", "--trust.cg-iterations", "2"]
+
+
+@pytest.fixture(autouse=True)
+def commands(monkeypatch):
+    for name in ("train", "resume", "evaluate"):
+        monkeypatch.setitem(COMMANDS, name, "")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A run of one iteration; only the tests that train for real pay for it."""
+    directory = tmp_path_factory.mktemp("runs") / "tiny"
+    config, _ = settings.from_argv(["point-gather", *TINY, "--iterations", "1"])
+    train.run(config, directory)
+    return directory
+
+
+class FakeRun:
+    """Stands in for training: writes what a run of the loop would, and shows it."""
+
+    def __init__(self, iterations=2, interrupted=False):
+        self.iterations, self.interrupted = iterations, interrupted
+        self.asked: dict = {}
+
+    def __call__(self, config, directory, *, seeds, checkpoint_every, threads, watcher):
+        self.asked = {
+            "config": config,
+            "seeds": seeds,
+            "checkpoint_every": checkpoint_every,
+            "threads": threads,
+        }
+        folders = [directory] if seeds == 1 else [directory / f"seed-{s}" for s in range(seeds)]
+        for folder in folders:
+            (folder / "checkpoints").mkdir(parents=True)
+            settings.save(config, folder / "config.toml")
+            run = log.RunLog(folder, log.columns(["bombs"]))
+            for k in range(self.iterations):
+                run.append(_row(k))
+                watcher.update(_row(k))
+            run.close()
+        return train.Run(directory, None, self.iterations, self.interrupted)
+
+
+def _row(k: int) -> dict:
+    numbers = {column: 0.5 for column in log.columns(["bombs"])}
+    return numbers | {
+        "iteration": k,
+        "env_steps": 100 * (k + 1),
+        "case": "boundary",
+        "return": 3.0 + k,
+        "accepted": True,
+    }
+
+
+def test_training_writes_the_run_and_says_where_and_what(tmp_path, monkeypatch, capsys):
+    fake = FakeRun()
+    monkeypatch.setattr(train, "run", fake)
+    out = tmp_path / "run"
+    argv = ["train", "point-gather", "--algo", "fpo", "--iterations", "2", "--seed", "3", "--out", str(out)]
+    assert main([*argv, "--checkpoint-every", "5", "--threads", "1"]) == 0
+    assert fake.asked["config"] == settings.from_argv(argv[1:])[0]
+    assert (fake.asked["seeds"], fake.asked["checkpoint_every"], fake.asked["threads"]) == (1, 5, 1)
+    printed = capsys.readouterr().out
+    assert "corral  point-gather  FPO  seed 3" in printed
+    assert re.search(r"2/2  return 4\.00 .* bombs 0\.500 .* limit 0\.5  boundary", printed)
+    assert f"figure   {out / 'figure.png'}, and as .svg" in printed
+    assert f"run      {out}: config.toml, metrics.csv, checkpoints/, events.out.tfevents.…" in printed
+    assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_json_is_all_there_is_on_stdout(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(train, "run", FakeRun())
+    assert main(["train", "point-gather", "--seeds", "2", "--out", str(tmp_path / "run"), "--json"]) == 0
+    captured = capsys.readouterr()
+    report = json.loads(captured.out)
+    assert report["directory"] == str(tmp_path / "run")
+    assert (report["iterations"], report["interrupted"]) == (2, False)
+    assert [Path(seed["directory"]).name for seed in report["seeds"]] == ["seed-0", "seed-1"]
+    assert report["seeds"][0]["last"][0]["return"] == 4.0
+    assert "2 seeds from 0" in captured.err
+
+
+def test_an_interrupted_run_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(train, "run", FakeRun(1, interrupted=True))
+    assert main(["train", "point-gather", "--out", str(tmp_path / "run")]) == 130
+    assert (
+        f"stopped after 1 iterations; go on with: corral resume {tmp_path / 'run'}" in capsys.readouterr().out
+    )
+
+
+def test_a_run_stopped_before_its_first_row_has_no_figure(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(train, "run", FakeRun(0, interrupted=True))
+    assert main(["train", "point-gather", "--out", str(tmp_path / "run")]) == 130
+    assert "figure" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["train"], "corral train: name an environment first, such as `corral train point-circle`"),
+        (
+            ["train", "point-gather", "--delta", "1"],
+            "corral train: there is no option --delta; did you mean --trust.delta?",
+        ),
+        (
+            ["train", "point-gahter"],
+            "corral train: no environment is called 'point-gahter'; did you mean 'point-gather'?",
+        ),
+        (["resume", "nowhere"], "corral resume: nowhere is not the folder of a run: it holds no config.toml"),
+        (
+            ["evaluate", "nowhere"],
+            "corral evaluate: nowhere is not the folder of a run: it holds no config.toml",
+        ),
+    ],
+)
+def test_mistakes_get_one_line_and_status_two(argv, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(argv) == 2
+    assert capsys.readouterr().err.strip().splitlines()[-1] == message
+
+
+def test_a_folder_in_use_is_refused_and_only_a_run_can_be_overwritten(tmp_path, monkeypatch, capsys):
+    (tmp_path / "precious.txt").write_text("mine")
+    argv = ["train", "point-gather", "--out", str(tmp_path)]
+    assert main(argv) == 2
+    assert f"{tmp_path} exists and is not empty" in capsys.readouterr().err
+    assert main([*argv, "--overwrite"]) == 2
+    assert "nothing in it is deleted" in capsys.readouterr().err
+    assert (tmp_path / "precious.txt").read_text() == "mine"
+    # A run of ours may go.
+    (tmp_path / "precious.txt").unlink()
+    settings.save(Config("point-gather"), tmp_path / "config.toml")
+    (tmp_path / "old").touch()
+    monkeypatch.setattr(train, "run", FakeRun())
+    assert main([*argv, "--overwrite"]) == 0
+    assert not (tmp_path / "old").exists()
+
+
+def test_resuming_shows_the_past_of_the_run(tmp_path, monkeypatch, capsys):
+    settings.save(Config("point-gather", iterations=4), tmp_path / "config.toml")
+    writer = log.RunLog(tmp_path, log.columns(["bombs"]))
+    for k in range(3):
+        writer.append(_row(k))
+    writer.close()
+    seen = {}
+
+    def resume(directory, *, checkpoint_every, threads, watcher):
+        seen["past"] = [row["return"] for row in watcher._rows]
+        watcher.note("going back to checkpoint-000002.npz")
+        watcher.update(_row(2))
+        watcher.update(_row(3))
+        return train.Run(directory, None, 4, False)
+
+    monkeypatch.setattr(train, "resume", resume)
+    assert main(["resume", str(tmp_path)]) == 0
+    assert seen["past"] == [3.0, 4.0, 5.0]
+    printed = capsys.readouterr().out
+    assert "note: going back to checkpoint-000002.npz" in printed
+    assert [line[:3] for line in printed.splitlines() if "return" in line] == ["3/4", "4/4"]
+
+
+def test_a_real_run_leaves_its_files_and_rows(trained, capsys):
+    assert finish(train.Run(trained, None, 1, False), False) == 0
+    assert (
+        "config.toml, metrics.csv, policy.npz, checkpoints/, events.out.tfevents.…" in capsys.readouterr().out
+    )
+    metrics = log.read(trained)
+    assert metrics["iteration"].tolist() == [0]
+    assert metrics.constraints == ["bombs"]
+    assert metrics["limit_bombs"] == pytest.approx(0.1)
+    assert settings.load(trained / "config.toml").networks.hidden == (4,)
+
+
+def test_a_real_policy_is_evaluated_in_a_table_and_as_json(trained, capsys):
+    status = main(["evaluate", str(trained), "--episodes", "200"])
+    printed = capsys.readouterr().out
+    assert main(["evaluate", str(trained), "--episodes", "200", "--json"]) == status
+    [report] = json.loads(capsys.readouterr().out)
+    [bombs] = report["constraints"]
+    assert f"{report['return']['mean']:.4g}" in printed
+    assert f"{bombs['cost']['mean']:.4g}" in printed
+    assert f"{bombs['cost']['low']:.4g} to {bombs['cost']['high']:.4g}" in printed
+    assert f"{bombs['probability']:.1%}" in printed
+    assert report["verdict"].upper() in printed.splitlines()[-1]
+    assert status == (1 if report["verdict"] == "broken" else 0)
+    assert (report["episodes"], report["seed"], report["deterministic"]) == (200, 0, False)
+
+
+@pytest.mark.slow
+def test_a_finished_run_goes_on_when_its_iterations_are_raised(trained, capsys):
+    """One iteration, then one more by `corral resume`: the same as two at once."""
+    file = trained / "config.toml"
+    file.write_text(file.read_text().replace("iterations = 1\n", "iterations = 2\n"))
+    assert main(["resume", str(trained)]) == 0
+    whole = trained.parent / "whole"
+    assert main(["train", "point-gather", *TINY, "--iterations", "2", "--out", str(whole)]) == 0
+    same = [c for c in log.read(whole).columns if "second" not in c]
+    for column in same:
+        assert log.read(trained)[column].tolist() == pytest.approx(
+            log.read(whole)[column].tolist(), nan_ok=True, abs=0
+        )
+    assert (trained / "policy.npz").read_bytes() == (whole / "policy.npz").read_bytes()
