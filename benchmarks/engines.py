@@ -214,7 +214,7 @@ def device_row(name: str, config: Config) -> Row:
 
     def raw_step(data, actions):
         data = data.replace(ctrl=env.scenario.control(actions))
-        data = jax.vmap(mjx.step, in_axes=(None, 0))(env._stepping, data)
+        data = jax.vmap(mjx.step, in_axes=(None, 0))(env._stepping.model, data)
         # Robots that fall are put back, as in the environment.
         fallen = (
             (data.qpos[:, 2] < lowest) | (data.qpos[:, 2] > highest) | ~jnp.isfinite(data.qpos).all(axis=1)
@@ -223,9 +223,12 @@ def device_row(name: str, config: Config) -> Row:
         return data.replace(qpos=qpos, qvel=jnp.where(fallen[:, None], 0.0, data.qvel)), jnp.sum(data.qpos)
 
     lowest, highest = (0.2, 1.0) if name.startswith("ant") else (0.8, 2.0)
-    raw_start = jax.jit(
-        jax.vmap(lambda qpos, qvel: mjx.step(env._stepping, env._blank.replace(qpos=qpos, qvel=qvel)))
-    )(start.states.qpos, start.states.qvel)
+    still = jnp.zeros(size)
+    one = lambda qpos, qvel: env._stepping.data(qpos, qvel, jnp.zeros_like(qvel), still)  # noqa: E731
+    # One step already, so that every field has its axis of robots.
+    raw_start = jax.jit(jax.vmap(lambda qpos, qvel: mjx.step(env._stepping.model, one(qpos, qvel))))(
+        start.states.qpos, start.states.qvel
+    )
     raw_scan = jax.jit(lambda state, key: scanned(raw_step, state, key))
 
     def raw() -> int:

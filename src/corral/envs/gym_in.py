@@ -118,7 +118,7 @@ class _GymnasiumHost(HostEnv):
     def _flat(self, obs: Any) -> np.ndarray:
         return np.asarray(flatten(self._envs[0].observation_space, obs), np.float32)
 
-    def _to_env(self, action: np.ndarray) -> Any:
+    def _to_env(self, action: Any) -> Any:
         space = self._envs[0].action_space
         if isinstance(space, gymnasium.spaces.Discrete):
             return space.start + int(action)

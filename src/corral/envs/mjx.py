@@ -40,6 +40,9 @@ _ITERATIONS = {"jax": (4, 8), "warp": (10, 20)}
 # docs/environments.md has the counts seen in motion.
 _CONTACTS = 16
 _CONSTRAINTS = 64
+# Of Warp's overflow bits those that mean lost contacts: constraint rows, broad and narrow phase, convex pairs. The
+# others say that the solver used all its iterations.
+_NO_ROOM = 0b11111
 
 
 def default_impl() -> str:
@@ -64,15 +67,10 @@ class MjxEnv(Env):
 
     scenario: Scenario = eqx.field(static=True)
     impl: str = eqx.field(static=True)
-    _stepping: Any
-    """The model without sensors, for the four passes of a Runge-Kutta step."""
-    _sensing: Any
-    """The model with sensors; for a robot that feels no contacts always the JAX one, of which kinematics is
-    enough.
-    """
-    _blank: Any
-    """An `mjx.Data` for `_stepping`."""
-    _blank_sensing: Any
+    _stepping: "_Simulator" = eqx.field(static=True)
+    """Without sensors, for the four passes of a Runge-Kutta step."""
+    _sensing: "_Simulator" = eqx.field(static=True)
+    """With sensors; of a robot that feels no contacts always the JAX one, of which kinematics is enough."""
 
     def __init__(
         self,
@@ -91,9 +89,9 @@ class MjxEnv(Env):
         model.opt.iterations, model.opt.ls_iterations = iterations or _ITERATIONS[self.impl]
         feels = scenario.robot.wrench_size > 0
         sensing = self.impl if feels else "jax"
-        self._sensing, self._blank_sensing = _put(model, sensing, robots)
+        self._sensing = _Simulator(model, sensing, robots)
         model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
-        self._stepping, self._blank = _put(model, self.impl, robots)
+        self._stepping = _Simulator(model, self.impl, robots)
 
     @property
     def spec(self) -> EnvSpec:
@@ -110,12 +108,10 @@ class MjxEnv(Env):
     def step(self, state: MjxState, action: Float[Array, " a"]) -> tuple[MjxState, Timestep]:
         """One Runge-Kutta step of the physics, then the scenario's judgement of the new state."""
         control = self.scenario.control(action)
-        data = self._blank.replace(
-            qpos=state.qpos, qvel=state.qvel, qacc_warmstart=state.warmstart, ctrl=control
-        )
-        data = mjx.step(self._stepping, data)
+        data = self._stepping.data(state.qpos, state.qvel, state.warmstart, control)
+        data = mjx.step(self._stepping.model, data)
         if self.impl == "warp":
-            _report_overflow(data._impl.overflow != 0)
+            _report_overflow((data._impl.overflow & _NO_ROOM) != 0)
         robot_state = self._derive(data.qpos, data.qvel, data.qacc_warmstart, control)
         episode, timestep = self.scenario.advance(state.episode, robot_state, action)
         return MjxState(data.qpos, data.qvel, data.qacc_warmstart, episode), timestep
@@ -130,8 +126,7 @@ class MjxEnv(Env):
         """Centre of mass, its velocity and contact wrenches of a state; contact forces also depend on the
         control.
         """
-        model = self._sensing
-        data = self._blank_sensing.replace(qpos=qpos, qvel=qvel, qacc_warmstart=warmstart, ctrl=control)
+        model, data = self._sensing.model, self._sensing.data(qpos, qvel, warmstart, control)
         if self.scenario.robot.wrench_size == 0:
             data = mjx.kinematics(model, data)
             data = mjx.com_pos(model, data)
@@ -143,14 +138,31 @@ class MjxEnv(Env):
         return RobotState(qpos, qvel, com, com_vel, data._impl.cfrc_ext.reshape(-1))
 
 
-def _put(model: mujoco.MjModel, impl: str, robots: int) -> tuple[Any, Any]:
-    """The model on the device and an empty state for it."""
-    if impl == "jax":
-        return mjx.put_model(model, impl="jax"), mjx.make_data(model, impl="jax")
-    on_device = mjx.put_model(model, impl="warp")
-    # Warp would print a line at every overflow of every robot; `_report_overflow` says it once.
-    on_device = on_device.tree_replace({"opt._impl.warn_overflow": 0})
-    return on_device, mjx.make_data(model, impl="warp", naconmax=_CONTACTS * robots, njmax=_CONSTRAINTS)
+class _Simulator:
+    """A model on the device and the means to make an `mjx.Data` for it; compared by identity, so it can be static."""
+
+    def __init__(self, model: mujoco.MjModel, impl: str, robots: int) -> None:
+        self.model = mjx.put_model(model, impl=impl)
+        if impl == "warp":
+            # Warp would print a line at every overflow of every robot; `_report_overflow` says it once.
+            self.model = self.model.tree_replace({"opt._impl.warn_overflow": 0})
+            data = mjx.make_data(model, impl=impl, naconmax=_CONTACTS * robots, njmax=_CONSTRAINTS)
+        else:
+            data = mjx.make_data(model, impl=impl)
+        # Nearly all of an empty state is zeros. They are made where they are needed: as constants of the compiled
+        # program, Warp's room for the contacts of many robots would be 100 MB of it.
+        leaves, self._structure = jax.tree.flatten(data)
+        self._leaves = [
+            leaf if leaf.any() else jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves
+        ]
+
+    def data(self, qpos: Array, qvel: Array, warmstart: Array, control: Array) -> Any:
+        """The state of one robot."""
+        leaves = [
+            jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x for x in self._leaves
+        ]
+        empty = jax.tree.unflatten(self._structure, leaves)
+        return empty.replace(qpos=qpos, qvel=qvel, qacc_warmstart=warmstart, ctrl=control)
 
 
 _overflow_reported = False

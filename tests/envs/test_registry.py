@@ -1,0 +1,47 @@
+import pytest
+
+from corral import envs
+from corral.errors import CorralError
+
+# The paper's tables: d, x_lim, limit and the longest episode; apples, bombs, limit and length.
+CIRCLE = {"point": (15, 2.5, 5, 65), "ant": (10, 3, 10, 500), "humanoid": (10, 2.5, 10, 1000)}
+GATHER = {"point": (2, 8, 0.1, 15), "ant": (8, 8, 0.2, 500), "humanoid": (8, 8, 0.2, 500)}
+
+
+@pytest.mark.parametrize("robot", ["point", "ant", "humanoid"])
+def test_the_defaults_are_the_papers(robot):
+    circle, gather = envs.parameters(f"{robot}-circle"), envs.parameters(f"{robot}-gather")
+    assert (circle.d, circle.x_lim, circle.limit, circle.max_steps) == CIRCLE[robot]
+    assert (gather.apples, gather.bombs, gather.limit, gather.max_steps) == GATHER[robot]
+
+
+def test_names_are_three_robots_times_two_tasks():
+    assert set(envs.names()) == {
+        f"{r}-{t}" for r in ("point", "ant", "humanoid") for t in ("circle", "gather")
+    }
+
+
+def test_parameters_can_be_changed_and_show_in_the_spec():
+    spec = envs.spec("ant-circle", y_lim=2.0, limit=3.0, max_steps=77)
+    assert spec.horizon == 77
+    assert [(c.name, c.limit) for c in spec.constraints] == [("x", 3), ("y", 3)]
+    assert envs.spec("ant-gather", sensor_bins=4).observation_size == 32 + 8
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: envs.make("ant-cirle"), "did you mean 'ant-circle'"),
+        (lambda: envs.make_host("zebra", 3), "there are point-circle"),
+        (lambda: envs.make("point-gather", aples=3), "did you mean 'apples'"),
+        (lambda: envs.make("point-gather", apples=30, bombs=6), "apples \\+ bombs"),
+        (lambda: envs.make("point-circle", x_lim=-1.0), "x_lim must be a positive number"),
+        (lambda: envs.make("point-circle", max_steps=20), "min_steps must lie in 1..20"),
+        (lambda: envs.make_host("point-circle", 0), "num_envs must be at least 1"),
+        (lambda: envs.make_host("ant-circle", 2, threads=0), "threads must be at least 1"),
+        (lambda: envs.make("ant-circle", impl="c"), 'impl must be "warp" or "jax"'),
+    ],
+)
+def test_mistakes_are_named(call, message):
+    with pytest.raises(CorralError, match=message):
+        call()
