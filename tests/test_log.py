@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,6 +78,11 @@ def test_there_is_a_column_per_constraint_where_it_says_so(tmp_path):
     run = RunLog(tmp_path, named, None)
     run.close()
     assert read(tmp_path).constraints == ["speed", "fall"]
+
+
+def test_every_column_is_documented():
+    text = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text()
+    assert [c for c in log.COLUMNS if f"`{c.replace('{}', 'NAME')}`" not in text] == []
 
 
 @pytest.mark.parametrize("start", [0, 1])
