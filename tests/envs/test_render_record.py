@@ -11,7 +11,7 @@ AHEAD = 0.6 * 0.04 / (0.04 + np.pi / 6)  # the Point's centre of mass: a box of 
 @pytest.fixture(scope="module")
 def gathered():
     """Three episodes of Point-Gather in which much is caught, being caught from 3 m away."""
-    scenario = registry.scenario("point-gather", catch_range=3.0, apples=6)
+    scenario = registry.scenario("point-gather", catch_range=3.0, apples=3, bombs=3)
     return scenario, record(scenario, turning_left, episodes=3, seed=4)
 
 
@@ -37,11 +37,11 @@ def test_a_recorded_path_is_the_one_the_actions_lead_along():
 def test_what_vanishes_is_what_the_environment_paid_for(gathered):
     _, trajectories = gathered
     for t in trajectories:
-        assert t.objects.shape == (14, 2)
+        assert t.objects.shape == (6, 2)
         assert t.present[0].all()
         vanished = t.present[:-1] & ~t.present[1:]
-        np.testing.assert_array_equal(t.reward, 10 * vanished[:, :6].sum(axis=1))
-        np.testing.assert_array_equal(t.costs[:, 0], vanished[:, 6:].sum(axis=1))
+        np.testing.assert_array_equal(t.reward, 10 * vanished[:, :3].sum(axis=1))
+        np.testing.assert_array_equal(t.costs[:, 0], vanished[:, 3:].sum(axis=1))
         near = np.linalg.norm(t.objects - t.com[1:, None, :2], axis=-1) < 3
         np.testing.assert_array_equal(t.present[1:], ~np.logical_or.accumulate(near, axis=0))
     assert sum(t.costs.sum() for t in trajectories) > 0

@@ -86,7 +86,8 @@ def record(
     finally:
         env.close()
     lengths = np.sum(alive, axis=0) if alive else np.zeros(episodes, int)
-    return [_trajectory(states, layouts, rewards, costs, i, int(t)) for i, t in enumerate(lengths)]
+    history = states, layouts, rewards, costs, len(scenario.spec.constraints)
+    return [_trajectory(*history, slot, int(length)) for slot, length in enumerate(lengths)]
 
 
 def _state(scenario: Scenario, obs: np.ndarray) -> RobotState:
@@ -115,6 +116,7 @@ def _trajectory(
     layouts: list[Any],
     rewards: list[np.ndarray],
     costs: list[np.ndarray],
+    constraints: int,
     slot: int,
     length: int,
 ) -> Trajectory:
@@ -130,5 +132,5 @@ def _trajectory(
         objects=objects,
         present=present,
         reward=np.array([reward[slot] for reward in rewards[ends]]),
-        costs=np.array([cost[slot] for cost in costs[ends]]),
+        costs=np.array([cost[slot] for cost in costs[ends]]).reshape(length, constraints),
     )

@@ -188,7 +188,7 @@ def _path_handles() -> list[Any]:
     ]
 
 
-def _line(colour: str, label: str, width: float, **more: Any) -> Any:
+def _line(colour: str, label: str, width: int | float, **more: Any) -> Any:
     from matplotlib.lines import Line2D
 
     return Line2D([], [], color=colour, label=label, lw=width, **more)

@@ -26,8 +26,8 @@ _LAST_SECONDS = 0.5
 """For so long the end of an episode stands still."""
 
 _ROBOT, _WALL, _NEAR_WALL = (0.85, 0.56, 0.29, 1), (0.62, 0.66, 0.72, 1), (0.62, 0.66, 0.72, 0.35)
-_PANEL, _TARGET = (0.1, 0.35, 1.0, 0.4), (0.0, 0.65, 0.25, 1)
-_APPLE, _BOMB = (0.05, 0.65, 0.2, 1), (0.85, 0.1, 0.08, 1)
+_PANEL, _TARGET = (0.1, 0.35, 1.0, 0.4), (0.0, 0.65, 0.25, 0.95)
+_APPLE, _BOMB = (0.05, 0.65, 0.2, 0), (0.85, 0.1, 0.08, 0)  # unseen until they are placed
 _PANEL_HEIGHT = 2.0
 _BALL_RADIUS = 0.5
 
@@ -91,23 +91,23 @@ def _add_floor_and_sky(spec: Any) -> None:
 def _add_light(spec: Any) -> None:
     """A lamp with shadows from behind the camera's shoulder, and enough light from everywhere."""
     lamp, head, visual = spec.lights[0], spec.visual.headlight, spec.visual
-    lamp.dir = (-0.35, 0.45, -1)
-    lamp.diffuse, lamp.specular, lamp.ambient = (0.5,) * 3, (0.15,) * 3, (0.0,) * 3
+    lamp.pos, lamp.dir = (7, -9, 20), (-0.35, 0.45, -1)
+    lamp.diffuse, lamp.specular, lamp.ambient = (0.46,) * 3, (0.15,) * 3, (0.0,) * 3
     head.diffuse, head.specular, head.ambient = (0.15,) * 3, (0.05,) * 3, (0.5,) * 3
     visual.global_.fovy = FIELD_OF_VIEW
     visual.global_.offwidth, visual.global_.offheight = 1920, 1080
     visual.quality.shadowsize = 2048
-    # The clipping planes and the reach of the lamp's shadow are multiples of the extent.
-    spec.stat.extent, spec.stat.center = 20.0, (0, 0, 0)
-    visual.map.znear, visual.map.zfar = 0.01, 10
+    # In units of the extent: the clipping planes, and how far from the lamp shadows reach.
+    spec.stat.extent, spec.stat.center = 10.0, (0, 0, 0)
+    visual.map.znear, visual.map.zfar, visual.map.shadowclip = 0.02, 20, 1.5
 
 
 def _add(
     spec: Any,
     kind: str,
-    pos: tuple[float, ...],
-    size: tuple[float, ...],
-    rgba: tuple[float, ...],
+    pos: tuple[int | float, ...],
+    size: tuple[int | float, ...],
+    rgba: tuple[int | float, ...],
     **more: Any,
 ) -> None:
     """A geom that touches nothing."""
@@ -171,6 +171,7 @@ class Photographer:
         `caption` holds lines of names and lines of values, for the upper left corner.
         """
         self._place(qpos, objects, present)
+        self._data.light_xpos[0, :2] += view.target[:2]  # where one looks there are shadows
         camera, everything = self._camera, mujoco.mjtCatBit.mjCAT_ALL.value
         camera.lookat[:] = view.target
         camera.distance, camera.azimuth, camera.elevation = view.distance, view.azimuth, view.elevation
