@@ -4,12 +4,13 @@ import json
 import re
 from pathlib import Path
 
+import jax
 import pytest
 
-from corral import log, settings, train
+from corral import checkpoint, envs, log, nets, settings, train
 from corral.cli import COMMANDS, main
 from corral.cli.train import finish
-from corral.config import Config
+from corral.config import Config, Networks
 
 TINY = ["--preset", "paper", "--batch-size", "300", "--networks.hidden", "4", "--trust.cg-iterations", "2"]
 
@@ -22,11 +23,21 @@ def commands(monkeypatch):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
-    """A run of one iteration; only the tests that train for real pay for it."""
+    """A run of one iteration, for the slow tests."""
     directory = tmp_path_factory.mktemp("runs") / "tiny"
     config, _ = settings.from_argv(["point-gather", *TINY, "--iterations", "1"])
     train.run(config, directory)
     return directory
+
+
+@pytest.fixture
+def untrained(tmp_path) -> Path:
+    """The folder of a run whose policy has learned nothing."""
+    config = Config("point-gather", networks=Networks((4,)))
+    policy = nets.make_policy(envs.spec("point-gather"), config.networks, jax.random.key(0))
+    settings.save(config, tmp_path / "config.toml")
+    checkpoint.write(tmp_path / "policy.npz", policy, {})
+    return tmp_path
 
 
 class FakeRun:
@@ -62,6 +73,7 @@ def _row(k: int) -> dict:
         "env_steps": 100 * (k + 1),
         "case": "boundary",
         "return": 3.0 + k,
+        "realised_bombs": float("nan"),
         "accepted": True,
     }
 
@@ -90,7 +102,8 @@ def test_json_is_all_there_is_on_stdout(tmp_path, monkeypatch, capsys):
     assert report["directory"] == str(tmp_path / "run")
     assert (report["iterations"], report["interrupted"]) == (2, False)
     assert [Path(seed["directory"]).name for seed in report["seeds"]] == ["seed-0", "seed-1"]
-    assert report["seeds"][0]["last"][0]["return"] == 4.0
+    assert report["seeds"][0]["last"]["return"] == 4.0
+    assert report["seeds"][0]["last"]["realised_bombs"] is None
     assert "2 seeds from 0" in captured.err
 
 
@@ -173,6 +186,7 @@ def test_resuming_shows_the_past_of_the_run(tmp_path, monkeypatch, capsys):
     assert [line[:3] for line in printed.splitlines() if "return" in line] == ["3/4", "4/4"]
 
 
+@pytest.mark.slow
 def test_a_real_run_leaves_its_files_and_rows(trained, capsys):
     assert finish(train.Run(trained, None, 1, False), False) == 0
     assert (
@@ -185,10 +199,10 @@ def test_a_real_run_leaves_its_files_and_rows(trained, capsys):
     assert settings.load(trained / "config.toml").networks.hidden == (4,)
 
 
-def test_a_real_policy_is_evaluated_in_a_table_and_as_json(trained, capsys):
-    status = main(["evaluate", str(trained), "--episodes", "200"])
+def test_a_policy_is_evaluated_in_a_table_and_as_json(untrained, capsys):
+    status = main(["evaluate", str(untrained), "--episodes", "200"])
     printed = capsys.readouterr().out
-    assert main(["evaluate", str(trained), "--episodes", "200", "--json"]) == status
+    assert main(["evaluate", str(untrained), "--episodes", "200", "--json"]) == status
     [report] = json.loads(capsys.readouterr().out)
     [bombs] = report["constraints"]
     assert f"{report['return']['mean']:.4g}" in printed

@@ -1,6 +1,7 @@
 """`corral train ENV`: train policies, show it, and say where the files are."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,9 +73,7 @@ def finish(run: "Run", as_json: bool) -> int:
             "iterations": run.iterations,
             "interrupted": run.interrupted,
             "figure": str(figure),
-            "seeds": [
-                {"directory": str(folder), "last": list(log.read(folder).rows())[-1:]} for folder in folders
-            ],
+            "seeds": [{"directory": str(folder), "last": _last_row(folder)} for folder in folders],
         }
         print(json.dumps(report))
         return 130 if run.interrupted else 0
@@ -85,6 +84,18 @@ def finish(run: "Run", as_json: bool) -> int:
     for folder in folders:
         print(f"run      {folder}: {', '.join(_files(folder))}")
     return 130 if run.interrupted else 0
+
+
+def _last_row(folder: Path) -> dict[str, Any] | None:
+    """The newest row of a run, as JSON can say it: null for what is not a finite number."""
+    from corral import log
+
+    row: dict[str, Any] | None = None
+    for row in log.read(folder).rows():
+        pass
+    if row is None:
+        return None
+    return {k: v if isinstance(v, str) or math.isfinite(v) else None for k, v in row.items()}
 
 
 def _files(folder: Path) -> list[str]:
