@@ -90,12 +90,10 @@ def _last_row(folder: Path) -> dict[str, Any] | None:
     """The newest row of a run, as JSON can say it: null for what is not a finite number."""
     from corral import log
 
-    row: dict[str, Any] | None = None
-    for row in log.read(folder).rows():
-        pass
-    if row is None:
+    rows = list(log.read(folder).rows())
+    if not rows:
         return None
-    return {k: v if isinstance(v, str) or math.isfinite(v) else None for k, v in row.items()}
+    return {k: v if isinstance(v, str) or math.isfinite(v) else None for k, v in rows[-1].items()}
 
 
 def _files(folder: Path) -> list[str]:
