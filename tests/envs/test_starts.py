@@ -65,7 +65,7 @@ def test_starts_have_the_noise_of_the_specification(name):
 
 
 def test_a_fleet_starts_afresh_with_new_layouts_and_hands_out_final_observations():
-    env = envs.make("point-gather")
+    env = envs.make("point-gather", apples=1, bombs=2)
     count = 5
     fleet = envs.Autoreset(env, count)
     step, plain = jax.jit(fleet.step), jax.jit(jax.vmap(env.step))

@@ -5,8 +5,17 @@ import numpy as np
 import pytest
 
 from corral import envs
-from corral.envs.base import HostStep
-from corral.envs.threads import ThreadedEnv
+from corral.envs import physics
+from corral.envs.base import HostEnv, HostStep
+
+_made: dict[str, HostEnv] = {}
+
+
+def made(name):
+    """The environment as it is, made once."""
+    if name not in _made:
+        _made[name] = envs.make_host(name, SLOTS, 1)
+    return _made[name]
 
 
 def actions_of(env, rng):
@@ -29,18 +38,22 @@ def equal(one, other):
     return all(np.array_equal(a, b) for a, b in zip([one[0], *one[1]], [other[0], *other[1]], strict=True))
 
 
+# Compiling is most of the time of these tests, and code is compiled once per scenario and number of slots: so they
+# share these.
+SLOTS = 6
 SHORT = {
-    "ant-gather": {"max_steps": 12},
+    "ant-gather": {"max_steps": 12, "apples": 2, "bombs": 1},
     "humanoid-circle": {"max_steps": 12},
-    "point-gather": {"max_steps": 6},
+    "point-circle": {"min_steps": None, "max_steps": 12},
 }
 
 
 @pytest.mark.parametrize("name", ["ant-gather", "humanoid-circle"])
-def test_results_are_the_same_for_any_number_of_threads(name):
+def test_results_are_the_same_for_any_number_of_threads(name, monkeypatch):
+    monkeypatch.setattr(physics, "_CHUNK", 1)  # or one thread would take all six robots
     runs = []
     for threads in (1, 2, 3):
-        env = envs.make_host(name, 19, threads, **SHORT[name])
+        env = envs.make_host(name, SLOTS, threads, **SHORT[name])
         runs.append(play(env, 0, 30))
         env.close()
     assert runs[0][1][4].any()  # some episodes were truncated, so restarts are compared as well
@@ -48,19 +61,22 @@ def test_results_are_the_same_for_any_number_of_threads(name):
     assert equal(runs[0], runs[2])
 
 
-@pytest.mark.parametrize("name", ["ant-gather", "point-gather"])
+@pytest.mark.parametrize("name", ["ant-gather", "point-circle"])
 def test_the_seed_decides_everything_and_slots_know_nothing_of_each_other(name):
-    env = envs.make_host(name, 9, 1, **SHORT[name])
+    env = envs.make_host(name, SLOTS, 1, **SHORT[name])
     first, other, again = play(env, 3, 30), play(env, 4, 30), play(env, 3, 30)
     assert equal(first, again)
     assert not equal(first, other)
-    few = envs.make_host(name, 4, 1, **SHORT[name])
-    assert equal(play(env, 3, 30, slice(4)), play(few, 3, 30))
+    few = play(envs.make_host(name, 2, 1, **SHORT[name]), 3, 30)
+    many = play(env, 3, 30, slice(2))
+    for found, expected in zip([few[0], *few[1]], [many[0], *many[1]], strict=True):
+        # Code compiled for another number of slots may round differently.
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["ant-circle", "point-circle"])
 def test_slots_that_are_not_active_stand_still(name):
-    env = envs.make_host(name, 6, 1)
+    env = made(name)
     rng = np.random.default_rng(0)
     before = env.reset(0)
     active = np.array([True, False, True, False, False, True])
@@ -73,18 +89,18 @@ def test_slots_that_are_not_active_stand_still(name):
     # Time stood still as well: the others' first step is what it would have been.
     actions = actions_of(env, rng)
     late = env.step(actions, ~active)
-    fresh = envs.make_host(name, 6, 1)
+    fresh = envs.make_host(name, SLOTS, 1)
     fresh.reset(0)
     np.testing.assert_array_equal(late.obs[~active], fresh.step(actions).obs[~active])
 
 
 def test_the_final_observation_is_handed_out_and_the_next_episode_has_a_new_layout():
-    env = envs.make_host("ant-gather", 3, 1, max_steps=4, apples=2, bombs=1)
+    env = envs.make_host("ant-gather", SLOTS, 1, **SHORT["ant-gather"])
     start = env.reset(0)
     layouts = [np.array(env._memory[0].layout.position)]
-    for time in range(1, 9):
-        step = env.step(np.zeros((3, 8)))
-        if time % 4:
+    for time in range(1, 25):
+        step = env.step(np.zeros((SLOTS, 8)))
+        if time % 12:
             np.testing.assert_array_equal(step.obs, step.final_obs)
             assert not step.truncated.any()
         else:
@@ -92,8 +108,8 @@ def test_the_final_observation_is_handed_out_and_the_next_episode_has_a_new_layo
             assert not step.terminated.any()
             assert (step.obs != step.final_obs).any(axis=1).all()
             layouts.append(np.array(env._memory[0].layout.position))
-    assert len(np.unique(np.concatenate(layouts).reshape(9, -1), axis=0)) == 9
-    assert start.shape == (3, 52)
+    assert len(np.unique(np.concatenate(layouts).reshape(3 * SLOTS, -1), axis=0)) == 3 * SLOTS
+    assert start.shape == (SLOTS, 52)
 
 
 @pytest.mark.parametrize(
@@ -114,20 +130,10 @@ def test_robots_that_fall_end_their_episode(name, height, falls):
     qpos[0, 2] = height
     env.physics.place([1], qpos, np.zeros((1, env.scenario.robot.nv)))
     step = env.step(np.zeros((env.num_envs, env.spec.action.size)))
-    assert step.terminated.tolist() == [False, falls, False]
+    assert np.flatnonzero(step.terminated).tolist() == ([1] if falls else [])
     assert not step.truncated.any()
     if name.endswith("gather"):
-        assert step.reward.tolist() == [0, -10.0 if falls else 0, 0]
-
-
-_made: dict[str, ThreadedEnv] = {}
-
-
-def made(name):
-    """Three robots; compiled once."""
-    if name not in _made:
-        _made[name] = envs.make_host(name, 3, 1)
-    return _made[name]
+        assert step.reward.tolist() == [0, -10 if falls else 0, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("name", ["ant-circle", "humanoid-gather"])
@@ -136,7 +142,7 @@ def test_a_state_that_is_not_finite_ends_the_episode_is_counted_and_spreads_nowh
     env = made(name)
     env.reset(0)
     robot = env.scenario.robot
-    actions = np.zeros((3, len(robot.control)))
+    actions = np.zeros((SLOTS, len(robot.control)))
     qvel = np.zeros((1, robot.nv))
     if cause == "action":
         actions[1] = np.nan
@@ -144,8 +150,8 @@ def test_a_state_that_is_not_finite_ends_the_episode_is_counted_and_spreads_nowh
         qvel[0, 0] = np.nan if cause == "state" else 1e200
         env.physics.place([1], np.array([robot.start], float), qvel)
     step = env.step(actions)
-    assert step.broken.tolist() == [False, True, False]
-    assert step.terminated.tolist() == [False, True, False]
+    assert np.flatnonzero(step.broken).tolist() == [1]
+    assert np.flatnonzero(step.terminated).tolist() == [1]
     for part in step:
         assert np.isfinite(part).all()
     healthy = env.step(np.zeros_like(actions))
@@ -165,31 +171,30 @@ SIZES = {
 
 @pytest.mark.parametrize("name", list(SIZES))
 def test_thousands_of_random_steps_have_the_right_sizes_and_only_finite_numbers(name):
-    env = envs.make_host(name, 32, 2)
+    env = made(name)
     size, actions = SIZES[name]
     assert (env.spec.observation_size, env.spec.action.size) == (size, actions)
     rng = np.random.default_rng(0)
-    assert env.reset(0).shape == (32, size)
+    assert env.reset(0).shape == (SLOTS, size)
     ended = 0
-    for _ in range(100):
-        step = env.step(rng.normal(0, 1, (32, actions)))
-        assert step.obs.shape == step.final_obs.shape == (32, size)
-        assert step.costs.shape == (32, 1)
+    for _ in range(400):
+        step = env.step(rng.normal(0, 1, (SLOTS, actions)))
+        assert step.obs.shape == step.final_obs.shape == (SLOTS, size)
+        assert step.costs.shape == (SLOTS, 1)
         assert all(part.dtype == np.float32 for part in (step.obs, step.reward, step.costs, step.final_obs))
         assert all(np.isfinite(part).all() for part in step)
         assert not step.broken.any()
         ended += (step.terminated | step.truncated).sum()
-    assert ended > 0 or name.startswith("ant")
-    env.close()
+    assert ended > 0
 
 
 def test_the_host_and_the_functional_point_agree():
-    env, host = envs.make("point-circle"), envs.make_host("point-circle", 4)
+    env, host = envs.make("point-circle"), made("point-circle")
     obs = host.reset(5)
     keys = jax.vmap(lambda slot: jax.random.fold_in(jax.random.fold_in(jax.random.key(5), slot), 0))(
-        np.arange(4)
+        np.arange(SLOTS)
     )
-    state, expected = jax.vmap(env.reset)(keys)
+    state, expected = jax.jit(jax.vmap(env.reset))(keys)
     np.testing.assert_allclose(obs, expected, rtol=1e-6)
     step = jax.jit(jax.vmap(env.step))
     rng = np.random.default_rng(0)
