@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from corral import checkpoint, evaluate, learner, settings, train
+from corral import checkpoint, evaluate, learner, settings, training
 from corral.config import CPO, Config, Networks
 from corral.envs.base import Box, ConstraintSpec, Env, EnvSpec, Timestep
 from corral.errors import CorralError

@@ -83,7 +83,7 @@ class TrustRegion:
 class CPO:
     """Constrained policy optimization: the best step that satisfies the linearised constraints."""
 
-    name: Literal["cpo"] = "cpo"
+    name: Literal["cpo"] = field(default="cpo", kw_only=True)
     calibration: float = 0.0
     """Rate of the running average of (realised − promised) change of each cost, taken off its limit; 0: the paper's CPO."""
 
@@ -92,14 +92,14 @@ class CPO:
 class TRPO:
     """Trust-region policy optimization: reward only, costs are watched but not constrained."""
 
-    name: Literal["trpo"] = "trpo"
+    name: Literal["trpo"] = field(default="trpo", kw_only=True)
 
 
 @dataclass(frozen=True)
 class PDO:
     """Primal-dual optimization: a step along g − νb, and ν learned by ν ← (ν + rate·(J_C − d))₊."""
 
-    name: Literal["pdo"] = "pdo"
+    name: Literal["pdo"] = field(default="pdo", kw_only=True)
     nu: float = 0.0
     """Where every multiplier starts, ν₀."""
     rate: float = 0.01
@@ -110,7 +110,7 @@ class PDO:
 class FPO:
     """Fixed penalty: trust-region steps on R − λC⁺."""
 
-    name: Literal["fpo"] = "fpo"
+    name: Literal["fpo"] = field(default="fpo", kw_only=True)
     penalty: float = 1.0
     """The penalty λ, the same for every constraint."""
 

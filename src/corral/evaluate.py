@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from corral import checkpoint, learner, log, settings, train
+from corral import checkpoint, learner, log, settings, training
 from corral.config import Config
 from corral.envs.base import Env, EnvSpec, HostEnv
 from corral.errors import CorralError, require
@@ -85,7 +85,7 @@ def evaluate(
     require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
     folders = log.run_directories(directory)
     config = settings.load(folders[0] / "config.toml")
-    env = train.make_env(config)
+    env = training.make_env(config)
     found = []
     for k, folder in enumerate(folders):
         config = settings.load(folder / "config.toml")

@@ -1,4 +1,4 @@
-"""One iteration of learning as a pure function, (state, batch) → (state, metrics): it can be jitted, and vmapped over seeds."""
+"""One iteration of learning, (state, batch) → (state, metrics): a pure function, to be jitted and vmapped over seeds."""
 
 from typing import Any, NamedTuple
 

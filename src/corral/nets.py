@@ -101,7 +101,7 @@ def make_policy(spec: EnvSpec, networks: Networks, key: Key[Array, ""], net: Any
     normalizer = None
     if networks.normalize_observations:
         normalizer = Normalizer(jnp.zeros(o), jnp.zeros(o), jnp.zeros(()))
-    log_std = jnp.full(k, networks.log_std) if isinstance(spec.action, Box) else None
+    log_std = jnp.full(k, networks.log_std, jnp.float32) if isinstance(spec.action, Box) else None
     return Policy(net, log_std, normalizer)
 
 

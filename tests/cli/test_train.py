@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from corral import checkpoint, envs, log, nets, settings, train
+from corral import checkpoint, envs, log, nets, settings, training
 from corral.cli import COMMANDS, main
 from corral.cli.train import finish
 from corral.config import Config, Networks
@@ -26,7 +26,7 @@ def trained(tmp_path_factory) -> Path:
     """A run of one iteration, for the slow tests."""
     directory = tmp_path_factory.mktemp("runs") / "tiny"
     config, _ = settings.from_argv(["point-gather", *TINY, "--iterations", "1"])
-    train.run(config, directory)
+    training.run(config, directory)
     return directory
 
 
@@ -63,7 +63,7 @@ class FakeRun:
                 run.append(_row(k))
                 watcher.update(_row(k))
             run.close()
-        return train.Run(directory, None, self.iterations, self.interrupted)
+        return training.Run(directory, None, self.iterations, self.interrupted)
 
 
 def _row(k: int) -> dict:
@@ -80,7 +80,7 @@ def _row(k: int) -> dict:
 
 def test_training_writes_the_run_and_says_where_and_what(tmp_path, monkeypatch, capsys):
     fake = FakeRun()
-    monkeypatch.setattr(train, "run", fake)
+    monkeypatch.setattr(training, "run", fake)
     out = tmp_path / "run"
     argv = ["train", "point-gather", "--algo", "fpo", "--iterations", "2", "--seed", "3", "--out", str(out)]
     assert main([*argv, "--checkpoint-every", "5", "--threads", "1"]) == 0
@@ -95,7 +95,7 @@ def test_training_writes_the_run_and_says_where_and_what(tmp_path, monkeypatch, 
 
 
 def test_json_is_all_there_is_on_stdout(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(train, "run", FakeRun())
+    monkeypatch.setattr(training, "run", FakeRun())
     assert main(["train", "point-gather", "--seeds", "2", "--out", str(tmp_path / "run"), "--json"]) == 0
     captured = capsys.readouterr()
     report = json.loads(captured.out)
@@ -108,7 +108,7 @@ def test_json_is_all_there_is_on_stdout(tmp_path, monkeypatch, capsys):
 
 
 def test_an_interrupted_run_says_how_to_go_on(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(train, "run", FakeRun(1, interrupted=True))
+    monkeypatch.setattr(training, "run", FakeRun(1, interrupted=True))
     assert main(["train", "point-gather", "--out", str(tmp_path / "run")]) == 130
     assert (
         f"stopped after 1 iterations; go on with: corral resume {tmp_path / 'run'}" in capsys.readouterr().out
@@ -116,7 +116,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path, monkeypatch, capsys):
 
 
 def test_a_run_stopped_before_its_first_row_has_no_figure(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(train, "run", FakeRun(0, interrupted=True))
+    monkeypatch.setattr(training, "run", FakeRun(0, interrupted=True))
     assert main(["train", "point-gather", "--out", str(tmp_path / "run")]) == 130
     assert "figure" not in capsys.readouterr().out
 
@@ -158,7 +158,7 @@ def test_a_folder_in_use_is_refused_and_only_a_run_can_be_overwritten(tmp_path, 
     (tmp_path / "precious.txt").unlink()
     settings.save(Config("point-gather"), tmp_path / "config.toml")
     (tmp_path / "old").touch()
-    monkeypatch.setattr(train, "run", FakeRun())
+    monkeypatch.setattr(training, "run", FakeRun())
     assert main([*argv, "--overwrite"]) == 0
     assert not (tmp_path / "old").exists()
 
@@ -176,9 +176,9 @@ def test_resuming_shows_the_past_of_the_run(tmp_path, monkeypatch, capsys):
         watcher.note("going back to checkpoint-000002.npz")
         watcher.update(_row(2))
         watcher.update(_row(3))
-        return train.Run(directory, None, 4, False)
+        return training.Run(directory, None, 4, False)
 
-    monkeypatch.setattr(train, "resume", resume)
+    monkeypatch.setattr(training, "resume", resume)
     assert main(["resume", str(tmp_path)]) == 0
     assert seen["past"] == [3.0, 4.0, 5.0]
     printed = capsys.readouterr().out
@@ -188,7 +188,7 @@ def test_resuming_shows_the_past_of_the_run(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_a_real_run_leaves_its_files_and_rows(trained, capsys):
-    assert finish(train.Run(trained, None, 1, False), False) == 0
+    assert finish(training.Run(trained, None, 1, False), False) == 0
     assert (
         "config.toml, metrics.csv, policy.npz, checkpoints/, events.out.tfevents.…" in capsys.readouterr().out
     )

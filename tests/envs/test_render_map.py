@@ -49,7 +49,7 @@ def test_a_second_constraint_shades_what_lies_beyond_it():
     (ax,) = figure.axes
     np.testing.assert_allclose(colour_at(figure, ax, 1, 3.5), [1, 1, 1])
     assert colour_at(figure, ax, 1, 4.5)[0] < 0.8
-    assert "|y| > 4" in figure.legends[0].get_texts()[1].get_text()
+    assert "|y| > 4" in ax.get_legend().get_texts()[1].get_text()
 
 
 def test_the_corners_of_the_best_safe_path_lie_on_the_circle_and_on_the_limits():

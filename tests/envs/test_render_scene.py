@@ -164,9 +164,9 @@ def test_a_film_of_the_point_has_five_frames_a_step_and_half_a_second_at_the_end
         np.testing.assert_array_equal(frame, frames[10])
 
 
-def test_a_still_shows_the_end_of_the_episode(camera):
+def test_a_still_shows_the_middle_of_the_episode(camera):
     photographer = camera("point-circle")
-    still = photographer.still(walk(3))
+    still = photographer.still(walk(6))
     view = view_of(photographer.scenario, np.array([0, 3, 0.5]))
     np.testing.assert_array_equal(still, photographer.picture(np.array([0, 3, math.pi / 2]), view, *NOTHING))
     assert colour(still, view, (0, 3, 0.5))[0] > colour(still, view, (0, 3, 0.5))[2] + 30

@@ -14,6 +14,10 @@ T = TypeVar("T")
 
 # command -> one line for `corral --help`; the code is corral/cli/<command>.py, its `main(argv) -> exit status`
 COMMANDS: dict[str, str] = {
+    "train": "train a policy under constraints: CPO, PDO, TRPO or FPO",
+    "resume": "go on with a run that was interrupted or killed, bit for bit",
+    "evaluate": "return and costs of a trained policy, with confidence intervals and a verdict",
+    "envs": "list the environments with their sizes, horizons, constraints and limits",
     "bounds": "check every theoretical result of the paper on random finite CMDPs",
     "tabular": "exact CPO on a gridworld with hazards, against the linear-programming optimum",
 }

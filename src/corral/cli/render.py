@@ -37,7 +37,7 @@ class Config:
     policy: str = "random"
     """Who acts: `random`, or the folder of a run, whose policy then draws the actions."""
     out: Path | None = None
-    """The film, FILE.mp4 or FILE.gif, or FILE.png for a single picture, the end of the first episode. What is seen from
+    """The film, FILE.mp4 or FILE.gif, or FILE.png for one picture, halfway through the first episode. What is seen from
     above goes to FILE-top.png. By default a film in runs/render."""
     episodes: int = 6
     """Episodes to play, all seen from above; the film shows whole ones, as many as fit into 20 seconds."""

@@ -26,7 +26,7 @@ class Config:
 def main(argv: list[str]) -> int:
     """Run the command; 130 if Ctrl-C ended it early."""
     config = parse(Config, argv, "resume")
-    from corral import log, settings, train
+    from corral import log, settings, training
     from corral.cli.train import console, finish
     from corral.display import Display
 
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     display.past([list(log.read(folder).rows()) for folder in folders if (folder / log.FILE).is_file()])
     display.start(saved, saved.iterations, seeds=len(folders))
     try:
-        run = train.resume(
+        run = training.resume(
             config.directory,
             checkpoint_every=config.checkpoint_every,
             threads=config.threads,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from corral.settings import RunOptions
-    from corral.train import Run
+    from corral.training import Run
 
 
 def main(argv: list[str]) -> int:
@@ -19,13 +19,13 @@ def main(argv: list[str]) -> int:
 
     config, options = settings.from_argv(argv)
     directory = _directory(options)
-    from corral import train
+    from corral import training
     from corral.display import Display
 
     display = Display(console(options.json))
     display.start(config, config.iterations, seeds=options.seeds)
     try:
-        run = train.run(
+        run = training.run(
             config,
             directory,
             seeds=options.seeds,

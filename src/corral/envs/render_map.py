@@ -76,7 +76,7 @@ def _circle_figure(trajectories: Sequence[Trajectory], task: Circle, heading: st
         *_path_handles(),
         _line(_RED, "path, where it costs", 1.6),
     ]
-    figure.legend(handles=handles, loc="outside right center", frameon=False)
+    ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
     return figure
 
 

@@ -198,9 +198,10 @@ class Photographer:
         mujoco.mj_camlight(self._model, self._data)
 
     def still(self, trajectory: Trajectory) -> np.ndarray:
-        """The end of an episode."""
-        view = view_of(self.scenario, trajectory.com[-1])
-        return self.picture(trajectory.qpos[-1], view, trajectory.objects, trajectory.present[-1])
+        """Halfway through an episode."""
+        t = trajectory.steps // 2
+        view = view_of(self.scenario, trajectory.com[t])
+        return self.picture(trajectory.qpos[t], view, trajectory.objects, trajectory.present[t])
 
     def film(self, trajectory: Trajectory, frames_per_second: float) -> Iterator[np.ndarray]:
         """`film_length` frames of an episode; between two steps of the Point positions are interpolated."""

@@ -114,6 +114,7 @@ def _unit(x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..
     return positive.astype(x.dtype), jnp.where(positive, 1 / jnp.where(positive, x, 1), 0)
 
 
+@jax.jit
 def _solve(
     q: Float[Array, ""],
     r: Float[Array, " m"],

@@ -194,7 +194,9 @@ def _residual(problem: Problem, t: Float[Array, ""], beta: Float[Array, " m"]) -
     """How far β is from solving (1) at t: the worst violation, or slack under a positive multiplier, in its own units."""
     value = problem.c + t * problem.k - problem.S @ beta
     size = jnp.abs(problem.c) + jnp.abs(t * problem.k) + jnp.abs(problem.S) @ beta
-    wrong = jnp.where(beta > 0, jnp.abs(value), jnp.maximum(value, 0)) / jnp.where(size > 0, size, 1)
+    wrong = jnp.where(beta > 0, jnp.abs(value), jnp.maximum(value, 0))
+    # What the terms' own rounding can hide counts as well: a huge t with β to match must not look exact by luck.
+    wrong = (wrong + rounding(value.dtype) * size) / (1 + jnp.abs(problem.c))
     return jnp.max(jnp.where(problem.live, wrong, 0), initial=0.0)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -31,6 +31,7 @@ from corral.trust_region.dual import Case
 Row = dict[str, Any]
 
 
+@runtime_checkable
 class Watcher(Protocol):
     """Somebody who looks on: `corral.display.Display`, or a test."""
 
@@ -71,9 +72,13 @@ class Trainer:
         _check(config, self.spec)
         self.names = [c.name for c in self.spec.constraints]
         self._net = net
-        self._step: Callable[..., Any] | None = None
         update = lambda state, batch, key: learner.update(config, self.spec, state, batch, key)  # noqa: E731
         self._update = eqx.filter_jit(jax.vmap(update))
+
+        def collect(policy: Any, keys: Any, episodes: int) -> Any:
+            return jax.vmap(lambda p, k: device.collect(env, p, k, episodes))(policy, keys)  # type: ignore[arg-type]
+
+        self._collect = eqx.filter_jit(collect)
 
     # -- state ---------------------------------------------------------------------------------------------------
 
@@ -130,14 +135,8 @@ class Trainer:
                 for policy, key in zip(policies, keys, strict=True)
             ]
             return _stack(batches)
-        if self._step is None:
-            env = self.env
-            self._step = eqx.filter_jit(
-                lambda policy, keys, episodes: jax.vmap(lambda p, k: device.collect(env, p, k, episodes))(
-                    policy, keys
-                )
-            )
-        return self._step(state.policy, keys, plan.episodes)
+        batch: Batch = self._collect(state.policy, keys, plan.episodes)
+        return batch
 
     def _refuse_non_finite(self, batch: Batch, iteration: int) -> None:
         """An environment that hands out NaN or infinity is an error, named; nothing of it reaches the policy."""
@@ -164,13 +163,13 @@ class Trainer:
             for name, values in metrics.items():
                 value = values[s]
                 if name == "explained_variance":
-                    row[name] = float(value[0])
-                    row.update({f"{name}_{c}": float(v) for c, v in zip(self.names, value[1:], strict=True)})
+                    row[name] = value[0]
+                    row.update({f"{name}_{c}": v for c, v in zip(self.names, value[1:], strict=True)})
                 elif np.ndim(value) == 1:
-                    row.update({f"{name}_{c}": float(v) for c, v in zip(self.names, value, strict=True)})
+                    row.update({f"{name}_{c}": v for c, v in zip(self.names, value, strict=True)})
                 else:
-                    row[name] = value.item()
-            row["case"] = Case(row["case"]).name.lower()
+                    row[name] = value[()]
+            row["case"] = Case(int(row["case"])).name.lower()
             row["seconds_sampling"], row["seconds_updating"] = times
             row["steps_per_second"] = total / sum(times)
             rows.append(row)
@@ -202,26 +201,24 @@ def _seed(tree: Any, s: int) -> Any:
 
 
 def _stack(batches: list[Batch]) -> Batch:
-    """Batches of several seeds as one, padded to the longest."""
+    """Batches of several seeds as one, the shorter ones padded with rows that are not valid."""
     longest = max(len(b.reward) for b in batches)
 
     def fit(batch: Batch) -> Batch:
         missing = longest - len(batch.reward)
         if missing == 0:
             return batch
-        rows = {
-            name: np.concatenate([v, np.zeros((missing, *v.shape[1:]), v.dtype)])
-            for name, v in _row_fields(batch)
-        }
-        rows["episode"][-missing:] = len(batch.present) - 1
+
+        def padded(rows: Any) -> Any:
+            return np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)])
+
+        row_fields = ("obs", "action", "reward", "costs", "t", "last", "valid")
+        rows: dict[str, Any] = {name: padded(getattr(batch, name)) for name in row_fields}
+        rows["episode"] = np.concatenate([batch.episode, np.full(missing, len(batch.present) - 1, np.int32)])
         return batch._replace(**rows)
 
-    return jax.tree.map(lambda *xs: np.stack(xs), *map(fit, batches))
-
-
-def _row_fields(batch: Batch) -> list[tuple[str, np.ndarray]]:
-    names = ("obs", "action", "reward", "costs", "t", "episode", "last", "valid")
-    return [(name, getattr(batch, name)) for name in names]
+    stacked: Batch = jax.tree.map(lambda *xs: np.stack(xs), *map(fit, batches))
+    return stacked
 
 
 def _check(config: Config, spec: EnvSpec) -> None:
@@ -257,7 +254,7 @@ class Run(NamedTuple):
 
 
 @contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
+def _interruptible(watcher: Watcher) -> Iterator[Callable[[], bool]]:
     """Ctrl-C sets a flag that is looked at between iterations; a second one stops at once."""
     asked = False
 
@@ -266,6 +263,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked = True
+        watcher.note("stopping when this iteration is done and saved; Ctrl-C again stops at once")
 
     try:
         before = signal.signal(signal.SIGINT, handler)
@@ -300,7 +298,7 @@ def loop(
             checkpoint.save(d / "checkpoints", done, _seed(state, s), meta)
 
     interrupted = False
-    with _interruptible() as asked_to_stop:
+    with _interruptible(watcher) as asked_to_stop:
         try:
             while done < config.iterations and not interrupted:
                 plan = trainer.plan(state, plan)
