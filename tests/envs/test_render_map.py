@@ -35,10 +35,10 @@ def test_the_circle_the_limits_and_the_safe_region_are_where_the_task_has_them()
     for angle in (0.3, 2.0, 4.5):
         found = colour_at(figure, ax, 15 * math.cos(angle), 15 * math.sin(angle))
         np.testing.assert_allclose(found, GREEN, atol=0.02)
-    for x in (-2.3, 2.3):
+    for x in (-1.9, 1.9):
         np.testing.assert_allclose(colour_at(figure, ax, x, 7), [1, 1, 1])
     shade = 1 - 0.35 * (1 - np.array(to_rgb("#56B4E9")))
-    for x in (-2.8, 2.8, 17.0):
+    for x in (-3.1, 3.1, 17.0):
         np.testing.assert_allclose(colour_at(figure, ax, x, 7), shade, atol=0.02)
 
 

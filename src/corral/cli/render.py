@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
 
     cast = _random_cast(config) if config.policy == "random" else _trained_cast(config, Path(config.policy))
     out = _out(config)
-    _say(f"playing {config.episodes} episodes of {config.env}")
+    _say(f"playing {_episodes(config.episodes)} of {config.env}")
     trajectories = record(cast.scenario, cast.actor, config.episodes, config.seed, config.steps)
     seen_from_above = out.with_name(f"{out.stem}-top.png")
     _write_map(seen_from_above, trajectories, cast)
@@ -197,10 +197,14 @@ def _report(config: Config, trajectories: "list[Trajectory]", scene: Path | None
         print(json.dumps({"env": config.env} | made | {"steps": lengths, "returns": returns, "costs": costs}))
         return
     mean = ", ".join(f"{cost:.3g}" for cost in np.mean(costs, axis=0))
-    print(f"{len(returns)} episodes: mean return {np.mean(returns):.3g}, mean cost {mean}")
+    print(f"{_episodes(len(returns))}: mean return {np.mean(returns):.3g}, mean cost {mean}")
     if scene:
         print(f"{'picture' if scene.suffix == '.png' else 'film'}: {scene}")
     print(f"from above: {above}")
+
+
+def _episodes(number: int) -> str:
+    return "one episode" if number == 1 else f"{number} episodes"
 
 
 def _say(line: str) -> None:
