@@ -38,7 +38,7 @@ LIKE = learner.init(
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "make_env", lambda config, threads=None: Coins())
+    monkeypatch.setattr(training, "make_env", lambda config, threads=None: Coins())
     settings.save(CONFIG, tmp_path / "config.toml")
     return tmp_path
 

@@ -10,10 +10,29 @@ __version__ = "0.1.0"
 
 # name -> module that defines it
 _EXPORTS: dict[str, str] = {
+    "CPO": "corral.config",
+    "Config": "corral.config",
+    "Constraint": "corral.api",
     "CorralError": "corral.errors",
+    "FPO": "corral.config",
+    "PDO": "corral.config",
+    "Result": "corral.api",
+    "TRPO": "corral.config",
+    "train": "corral.api",
 }
 
-__all__ = ["CorralError", "__version__"]
+__all__ = [
+    "CPO",
+    "FPO",
+    "PDO",
+    "TRPO",
+    "Config",
+    "Constraint",
+    "CorralError",
+    "Result",
+    "__version__",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

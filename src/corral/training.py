@@ -306,7 +306,7 @@ def loop(
                 done += 1
                 for writer, row in zip(writers, rows, strict=True):
                     writer.append({name: row[name] for name in columns if name in row})
-                watcher.update(_mean_row(rows))
+                watcher.update(shown(rows))
                 interrupted = asked_to_stop()
                 if done % checkpoint_every == 0 or done == config.iterations or interrupted:
                     save()
@@ -343,15 +343,16 @@ def _restore(
     return like, None, 0
 
 
-def _mean_row(rows: list[Row]) -> Row:
-    """One row to show for several seeds: means of numbers, the first seed's words, and the spread of the return."""
-    if len(rows) == 1:
-        return rows[0]
-    first = rows[0]
+def shown(rows: list[Row]) -> Row:
+    """One row to look at, in plain Python numbers: means over several seeds, the first seed's words, and all rows."""
+    plain = [{name: v.item() if isinstance(v, np.generic) else v for name, v in row.items()} for row in rows]
+    if len(plain) == 1:
+        return plain[0]
+    first = plain[0]
     return {
-        name: value if isinstance(value, str) else float(np.mean([row[name] for row in rows]))
+        name: value if isinstance(value, str) else float(np.mean([row[name] for row in plain]))
         for name, value in first.items()
-    } | {"seeds": rows}
+    } | {"seeds": plain}
 
 
 def make_env(config: Config, threads: int | None = None) -> Env | HostEnv:

@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "resume": "go on with a run that was interrupted or killed, bit for bit",
     "evaluate": "return and costs of a trained policy, with confidence intervals and a verdict",
     "envs": "list the environments with their sizes, horizons, constraints and limits",
+    "render": "a film of an environment or a trained policy, and its paths from above",
     "bounds": "check every theoretical result of the paper on random finite CMDPs",
     "tabular": "exact CPO on a gridworld with hazards, against the linear-programming optimum",
 }

@@ -38,7 +38,11 @@ def scenario(name: str, **changed: Any) -> Scenario:
     task = parameters(name)
     for key in changed:
         _require_known(key, [field.name for field in fields(task)], f"parameter of {name}")
-    return Scenario(ROBOTS[name.split("-")[0]], replace(task, **changed), name)
+    # A whole number is one whichever way it is written: a configuration file holds 12.0 for 12.
+    whole = {
+        k: int(v) for k, v in changed.items() if isinstance(getattr(task, k), int) and float(v).is_integer()
+    }
+    return Scenario(ROBOTS[name.split("-")[0]], replace(task, **(changed | whole)), name)
 
 
 def spec(name: str, **changed: Any) -> EnvSpec:

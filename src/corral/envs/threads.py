@@ -31,8 +31,7 @@ class ThreadedEnv(HostEnv):
         self.spec = scenario.spec
         self.num_envs = num_envs
         self.scenario = scenario
-        robot, walled = scenario.robot, isinstance(scenario.task, Gather)
-        self.physics = Physics(robot.name, walled, robot.wrench_size > 0, num_envs, threads)
+        self.physics = Physics(scenario.robot, isinstance(scenario.task, Gather), num_envs, threads)
         self._seed = np.uint32(0)
         self._next = np.zeros(num_envs, np.uint32)
         """The number of the episode that each slot starts next."""
@@ -55,9 +54,10 @@ class ThreadedEnv(HostEnv):
         """As the contract says."""
         actions = np.asarray(actions, np.float32)
         active = np.ones(self.num_envs, bool) if active is None else np.asarray(active, bool)
-        self.physics.step(np.flatnonzero(active).tolist(), self.scenario.control(actions))
+        self.physics.step(np.flatnonzero(active), self.scenario.control(actions))
+        state = self.physics.states.astype(np.float32)
         with jax.default_device(self._cpu):
-            self._memory, judged = _judge(self.scenario, self._memory, self._packed_state(), actions, active)
+            self._memory, judged = _judge(self.scenario, self._memory, state, actions, active)
         size, costs = self.spec.observation_size, len(self.spec.constraints)
         final_obs, reward, cost, flags = np.split(
             np.array(judged), [size, size + 1, size + 1 + costs], axis=1
@@ -86,14 +86,10 @@ class ThreadedEnv(HostEnv):
             self._next[slots] += 1
             padded = np.resize(slots, size)
             qpos, qvel, episode = jax.tree.map(lambda leaf: leaf[padded], self._spares)
-            self.physics.place(slots.tolist(), qpos[: len(slots)], qvel[: len(slots)])
-            state = self._packed_state(padded.tolist())
+            self.physics.place(slots, qpos[: len(slots)], qvel[: len(slots)])
+            state = self.physics.states[padded].astype(np.float32)
             self._memory, obs = _begin(self.scenario, self._memory, padded, episode, state)
         return np.array(obs)[: len(slots)]
-
-    def _packed_state(self, slots: list[int] | None = None) -> np.ndarray:
-        """The `RobotState` of these slots, or of all, side by side in one array."""
-        return np.concatenate(self.physics.read(slots), axis=1, dtype=np.float32, casting="same_kind")
 
 
 # Compiled once for equal scenarios, however many environments are made.

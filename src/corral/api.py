@@ -1,0 +1,185 @@
+"""Training from Python: `corral.train(env, …)` on any environment, and what it returns."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from corral import checkpoint, envs, log, nets, presets, training
+from corral.config import CPO, Algo, Config, Networks
+from corral.envs.base import Box, ConstraintSpec, Discrete, Env, EnvSpec, HostEnv
+from corral.errors import CorralError, require, require_finite
+from corral.nets import Policy
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A limit on the expected sum of a cost over an episode."""
+
+    name: str
+    """Its name in metrics and messages."""
+    limit: float
+    """The limit, in the units of the cost's return."""
+    cost: Callable[[Any, Any, Any, dict[str, Any]], float] | None = field(default=None, kw_only=True)
+    """cost(obs, action, next_obs, info) of one step; None takes what the environment reports (`info["cost"]`)."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A trained policy and how it got there."""
+
+    module: Policy
+    """The policy as a JAX module."""
+    spec: EnvSpec
+    """The environment it is for."""
+    networks: Networks
+    """The sizes of its network."""
+    metrics: log.Metrics
+    """One row per iteration, as in metrics.csv."""
+
+    def policy(self, obs: Any, *, deterministic: bool = True, seed: int = 0) -> np.ndarray:
+        """Actions for one observation (o,) or a batch (n, o): the most likely ones, or drawn at random."""
+        obs = np.asarray(obs, np.float32)
+        one = obs.ndim == 1
+        require(
+            obs.ndim in (1, 2) and obs.shape[-1] == self.spec.observation_size,
+            f"obs must have shape ({self.spec.observation_size},) or (n, {self.spec.observation_size}), got {obs.shape}",
+        )
+        action = np.asarray(_act(self.module, jnp.atleast_2d(obs), jax.random.key(seed), deterministic))
+        return np.asarray(action[0]) if one else action
+
+    def save(self, path: Path | str) -> None:
+        """Write the policy and its metrics to one file of plain arrays."""
+        numbers = {
+            name: self.metrics[name] for name in self.metrics.columns if self.metrics[name].dtype.kind in "if"
+        }
+        meta = {
+            "spec": asdict(self.spec),
+            "discrete": isinstance(self.spec.action, Discrete),
+            "networks": asdict(self.networks),
+        }
+        columns = {name: np.asarray(values) for name, values in numbers.items()}
+        checkpoint.write(
+            Path(path), self.module, meta | {"metrics": {n: v.tolist() for n, v in columns.items()}}
+        )
+
+    @staticmethod
+    def load(path: Path | str, net: Any | None = None) -> "Result":
+        """Read what `save` wrote; `net` is needed where the policy was trained with a network of your own."""
+        meta = checkpoint.read_meta(Path(path))
+        said = meta["spec"]
+        kind: Callable[[int], Box | Discrete] = Discrete if meta["discrete"] else Box
+        constraints = tuple(ConstraintSpec(**c) for c in said["constraints"])
+        spec = EnvSpec(**(said | {"action": kind(said["action"]["size"]), "constraints": constraints}))
+        networks = Networks(**(meta["networks"] | {"hidden": tuple(meta["networks"]["hidden"])}))
+        like = nets.make_policy(spec, networks, jax.random.key(0), net)
+        module, _ = checkpoint.load(Path(path), like)
+        return Result(
+            module, spec, networks, log.Metrics({n: np.asarray(v) for n, v in meta["metrics"].items()})
+        )
+
+
+@eqx.filter_jit
+def _act(policy: Policy, obs: Any, key: Any, deterministic: bool) -> Any:
+    z = policy(obs)
+    return nets.mode(z) if deterministic else nets.sample(z, key)
+
+
+def train(
+    env: str | Env | HostEnv | Callable[[], Any],
+    algo: Algo | None = None,
+    constraints: Sequence[Constraint] = (),
+    *,
+    iterations: int | None = None,
+    batch_size: int | None = None,
+    seed: int = 0,
+    preset: presets.Preset = "corral",
+    horizon: int | None = None,
+    net: Any | None = None,
+    watcher: training.Watcher | None = None,
+    **fields: Any,
+) -> Result:
+    """Train a policy and return it with its metrics.
+
+    `env` is a name from `corral envs`, a Gymnasium id, a function that makes a Gymnasium environment, or an environment of
+    Corral's own contract. `constraints` are needed where the environment does not bring its own; `horizon` where a
+    Gymnasium environment states no time limit. `net` replaces the policy's network by an Equinox module from observations
+    (n, o) to (n, actions). Further keywords are fields of `corral.Config`, such as gamma=0.99.
+    """
+    name = env if isinstance(env, str) else getattr(getattr(env, "spec", None), "name", "custom")
+    ours = isinstance(env, str) and env in envs.names()
+    config = presets.preset(name, preset, algo)
+    if not ours:
+        # Elsewhere a time limit is a truncation: the episode could have gone on.
+        config = replace(config, time_limit_ends=False)
+    known = [f for f in Config.__dataclass_fields__ if f not in ("env", "algo")]
+    unknown = [f for f in fields if f not in known]
+    require(
+        not unknown, f"train has no option {', '.join(unknown)}; the fields of a run are {', '.join(known)}"
+    )
+    chosen = {"iterations": iterations, "batch_size": batch_size, "seed": seed} | fields
+    config = replace(config, **{name: value for name, value in chosen.items() if value is not None})
+    made = _environment(env, config, constraints, horizon)
+    if constraints and (ours or isinstance(env, Env | HostEnv)):
+        config = replace(config, limit=_limits(made.spec, constraints))
+    if not isinstance(config.algo, CPO) or made.spec.constraints:
+        config = replace(config, shape_costs=config.shape_costs and len(made.spec.constraints) > 0)
+    trainer = training.Trainer(config, made, [config.seed], net)
+    state, plan, rows = trainer.initial(), None, []
+    columns = log.columns(trainer.names)
+    onlooker = watcher or training.Silent()
+    for _ in range(config.iterations):
+        plan = trainer.plan(state, plan)
+        state, (row,) = trainer.iterate(state, plan)
+        rows.append(row)
+        onlooker.update(training.shown([row]))
+    metrics = log.Metrics({name: np.asarray([row[name] for row in rows]) for name in columns})
+    return Result(jax.tree.map(lambda x: x[0], state.policy), made.spec, config.networks, metrics)
+
+
+def _environment(
+    env: str | Env | HostEnv | Callable[[], Any],
+    config: Config,
+    constraints: Sequence[Constraint],
+    horizon: int | None,
+) -> Env | HostEnv:
+    if isinstance(env, Env | HostEnv):
+        return env
+    if isinstance(env, str) and env in envs.names():
+        return training.make_env(config)
+    if isinstance(env, str) and "/" not in env and "-v" not in env:
+        envs.spec(env)  # raises, with the nearest name
+    if not isinstance(env, str) and not callable(env):
+        raise CorralError(
+            f"env must be a name, an environment or a function that makes one, got {type(env).__name__}: "
+            "write `lambda: my_env` so that several can be made"
+        )
+    for c in constraints:
+        require_finite(f"the limit of {c.name}", c.limit)
+    functions = [c.cost for c in constraints]
+    given = [f for f in functions if f is not None]
+    require(
+        len(given) in (0, len(functions)),
+        "either every constraint has a cost function or none has: the costs come from one place",
+    )
+    specs = [ConstraintSpec(c.name, float(c.limit)) for c in constraints]
+    slots = max(2, min(16, config.batch_size // (horizon or 1000)))
+    return envs.from_gymnasium(env, slots, specs, given or None, horizon)
+
+
+def _limits(spec: EnvSpec, constraints: Sequence[Constraint]) -> tuple[float, ...]:
+    """Limits given by name for the constraints an environment brings itself."""
+    by_name = {c.name: c for c in constraints}
+    names = [c.name for c in spec.constraints]
+    extra = [name for name in by_name if name not in names]
+    require(not extra, f"{spec.name} has no constraint {', '.join(extra)}; it has {', '.join(names)}")
+    require(
+        all(c.cost is None for c in constraints),
+        f"{spec.name} brings its own costs: give limits only, no cost functions",
+    )
+    return tuple(float(by_name[c.name].limit) if c.name in by_name else c.limit for c in spec.constraints)

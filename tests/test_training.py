@@ -1,0 +1,247 @@
+"""The loop: resuming changes nothing, several seeds are several runs, every algorithm moves, bad input is refused."""
+
+import shutil
+from dataclasses import replace
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import corral
+from corral import CorralError, checkpoint, envs, log, training
+from corral.config import CPO, FPO, PDO, TRPO, Config, Critic, Networks, Shaping
+from corral.envs.base import Box, ConstraintSpec, Env, EnvSpec, Timestep
+from corral.training import Trainer
+
+TINY = Networks(hidden=(8,))
+
+
+class _Walk(NamedTuple):
+    x: jax.Array
+    t: jax.Array
+
+
+class Walk(Env):
+    """x ← x + clip(a); the reward is the position, and so are the costs: |x| > 1 costs one, x > 2 costs another."""
+
+    poison: float = 0.0
+
+    @property
+    def spec(self):
+        return EnvSpec("walk", 1, Box(1), 8, (ConstraintSpec("near", 2.0), ConstraintSpec("far", 1.0)))
+
+    def reset(self, key):
+        state = _Walk(0.1 * jax.random.normal(key, (1,)), jnp.zeros((), jnp.int32))
+        return state, state.x
+
+    def step(self, state, action):
+        x = state.x + jnp.clip(action, -1, 1)
+        t = state.t + 1
+        costs = jnp.stack([jnp.abs(x[0]) > 1.0, x[0] > 2.0]).astype(jnp.float32)
+        reward = x[0] + jnp.where((t == 5) & (self.poison > 0), jnp.nan, 0.0)
+        return _Walk(x, t), Timestep(x, reward, costs, jnp.zeros((), bool), t == 8)
+
+
+BASE = Config(
+    "walk", iterations=4, batch_size=800, networks=TINY, shape_costs=True, shaping=Shaping(3, 1.0, 3)
+)
+ALGOS = {"cpo": CPO(0.1), "trpo": TRPO(), "pdo": PDO(1.0), "fpo": FPO(0.5)}
+
+
+def folder(path):
+    (path / "checkpoints").mkdir(parents=True)
+    return path
+
+
+def columns_that_repeat(directory):
+    metrics = log.read(directory)
+    timed = ("seconds_sampling", "seconds_updating", "steps_per_second")
+    return {name: metrics[name] for name in metrics.columns if name not in timed}
+
+
+def assert_same_run(a, b):
+    left, right = columns_that_repeat(a), columns_that_repeat(b)
+    for name in left:
+        np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+    assert (a / "policy.npz").read_bytes() == (b / "policy.npz").read_bytes()
+
+
+@pytest.mark.parametrize("name", ALGOS)
+def test_a_resumed_run_repeats_the_uninterrupted_one_bit_for_bit(name, tmp_path):
+    critic = Critic("adam", epochs=2, minibatch=200, sees_time=True) if name == "cpo" else Critic()
+    config = replace(BASE, algo=ALGOS[name], critic=critic)
+    trainer = Trainer(config, Walk(), [3])
+    whole = folder(tmp_path / "whole")
+    training.loop(trainer, [whole], training.Silent(), checkpoint_every=1)
+    # A copy as a kill would leave it: two checkpoints, three rows and a torn fourth.
+    cut = tmp_path / "cut"
+    shutil.copytree(whole, cut)
+    (cut / "policy.npz").unlink()
+    for k, path in checkpoint.checkpoints(cut / "checkpoints").items():
+        if k > 2:
+            path.unlink()
+    text = (cut / "metrics.csv").read_text().splitlines(keepends=True)
+    (cut / "metrics.csv").write_text("".join(text[:4]) + text[4][:20])
+    training.loop(trainer, [cut], training.Silent(), checkpoint_every=1, resume=True)
+    assert_same_run(whole, cut)
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path):
+    trainer = Trainer(replace(BASE, algo=TRPO()), Walk(), [3])
+    whole = folder(tmp_path / "whole")
+    training.loop(trainer, [whole], training.Silent(), checkpoint_every=1)
+    cut = tmp_path / "cut"
+    shutil.copytree(whole, cut)
+    newest = list(checkpoint.checkpoints(cut / "checkpoints").values())[-1]
+    newest.write_bytes(newest.read_bytes()[:-100])
+    notes = []
+    watcher = training.Silent()
+    watcher.note = notes.append
+    training.loop(trainer, [cut], watcher, checkpoint_every=1, resume=True)
+    assert_same_run(whole, cut)
+    assert "damaged" in notes[0]
+
+
+def test_seeds_side_by_side_are_the_runs_they_would_be_alone(tmp_path):
+    config = replace(BASE, algo=CPO(), iterations=3, shape_costs=False)
+    together = Trainer(config, Walk(), [0, 1])
+    folders = [folder(tmp_path / f"seed-{s}") for s in (0, 1)]
+    training.loop(together, folders, training.Silent())
+    alone = folder(tmp_path / "alone")
+    training.loop(Trainer(config, Walk(), [1]), [alone], training.Silent())
+    # Not bit for bit: a vmapped program may add in another order.
+    for name in ("return", "cost_near", "cost_far", "kl"):
+        np.testing.assert_allclose(log.read(folders[1])[name], log.read(alone)[name], rtol=2e-2, atol=2e-3)
+    assert not np.allclose(log.read(folders[0])["return"], log.read(folders[1])["return"])
+
+
+def test_cpo_recovers_from_violating_two_limits_and_then_holds_both(tmp_path):
+    """A policy that starts by walking right breaks both limits at once."""
+    config = replace(
+        BASE,
+        algo=CPO(0.1),
+        iterations=40,
+        batch_size=4000,
+        shape_costs=False,
+        critic=Critic("adam", epochs=3, minibatch=500, sees_time=True),
+    )
+    trainer = Trainer(config, Walk(), [0])
+    state = trainer.initial()
+    biased = eqx.tree_at(lambda p: p.net.biases[-1], state.policy, state.policy.net.biases[-1] + 1.0)
+    state = state._replace(policy=biased)
+    plan, rows = None, []
+    for _ in range(config.iterations):
+        plan = trainer.plan(state, plan)
+        state, (row,) = trainer.iterate(state, plan)
+        rows.append(row)
+    assert rows[0]["cost_near"] > 4.0
+    assert rows[0]["cost_far"] > 3.0
+    assert rows[0]["case"] == "recovery"
+    last = rows[-10:]
+    assert np.mean([row["cost_near"] for row in last]) < 2.0 * 1.05
+    assert np.mean([row["cost_far"] for row in last]) < 1.0 * 1.05
+    assert np.mean([row["return"] for row in last]) > 3.0
+
+
+def test_what_an_environment_breaks_is_named_and_what_was_learned_is_kept(tmp_path):
+    where = folder(tmp_path / "run")
+    trainer = Trainer(replace(BASE, algo=TRPO()), Walk(poison=1.0), [0])
+    with pytest.raises(
+        CorralError, match=r"walk handed out nan as reward at step 4 of an episode, in iteration 0"
+    ):
+        training.loop(trainer, [where], training.Silent())
+    assert list(checkpoint.checkpoints(where / "checkpoints")) == [0]
+
+
+def test_the_batch_is_as_large_as_asked_and_made_of_whole_episodes():
+    trainer = Trainer(BASE, Walk(), [0])
+    plan = trainer.plan(trainer.initial(), None)
+    assert plan.episodes == 100  # 800 steps of episodes of 8
+    assert trainer.plan(trainer.initial(), plan) is plan
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"limit": (1.0,)},
+            r"limit must have one number for each of the 2 constraints of walk \(near, far\), got 1",
+        ),
+        ({"batch_size": 5}, r"batch_size 5 is smaller than one episode of walk \(up to 8 steps\)"),
+        ({"iterations": 0}, "iterations must be at least 1"),
+        ({"gamma": 1.5}, r"gamma must lie in \[0, 1\], got 1.5"),
+        ({"limit": (float("nan"), 1.0)}, r"limit\[0\] must be a number, got nan"),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused_before_any_work(changes, message):
+    with pytest.raises(CorralError, match=message):
+        Trainer(replace(BASE, **changes), Walk(), [0])
+
+
+def test_an_existing_run_is_not_overwritten(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(CorralError, match="exists and is not empty"):
+        training.run(Config("point-gather"), tmp_path)
+
+
+def test_training_from_python_takes_a_gymnasium_environment_and_the_user_s_own_cost(tmp_path):
+    right = corral.Constraint("right", 5.0, cost=lambda obs, action, next_obs, info: float(next_obs[0] > 0.1))
+    result = corral.train(
+        "CartPole-v1",
+        corral.CPO(),
+        [right],
+        iterations=2,
+        batch_size=600,
+        networks=TINY,
+        critic=Critic(),
+        preset="paper",
+    )
+    assert result.policy(np.zeros(4, np.float32)).shape == ()
+    assert result.policy(np.zeros((3, 4), np.float32)).dtype.kind == "i"
+    assert len(result.metrics) == 2
+    assert np.all(result.metrics["limit_right"] == 5)
+    result.save(tmp_path / "policy.npz")
+    again = corral.Result.load(tmp_path / "policy.npz")
+    obs = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    np.testing.assert_array_equal(again.policy(obs), result.policy(obs))
+    np.testing.assert_array_equal(again.metrics["return"], result.metrics["return"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("CartPole-v1", corral.CPO()), "has no costs, and CPO needs a constraint"),
+        (("point-gahter",), "no environment is called 'point-gahter'; did you mean 'point-gather'"),
+        (
+            ("point-gather", None, [corral.Constraint("x", 1.0)]),
+            "point-gather has no constraint x; it has bombs",
+        ),
+    ],
+)
+def test_training_from_python_says_what_is_missing(arguments, message):
+    with pytest.raises(CorralError, match=message):
+        corral.train(*arguments)
+
+
+def test_an_unknown_option_is_refused():
+    with pytest.raises(CorralError, match="train has no option colour"):
+        corral.train("point-gather", colour="red")
+
+
+def test_host_and_device_rollouts_give_the_same_kind_of_batch():
+    """The same environment through its host adapter and on the device: statistically the same numbers."""
+    config = replace(BASE, algo=TRPO(), shape_costs=False)
+    on_device, on_host = Trainer(config, Walk(), [0]), Trainer(config, envs.VectorEnv(Walk(), 64), [0])
+    results = []
+    for trainer in (on_device, on_host):
+        state = trainer.initial()
+        plan = training.Plan(200, 1600)  # one compiled update serves both
+        _, (row,) = trainer.iterate(state, plan)
+        results.append(row)
+    a, b = results
+    assert a["episodes"] == b["episodes"] == 200
+    assert abs(a["return"] - b["return"]) < 5 * np.hypot(a["return_se"], b["return_se"])
+    assert abs(a["cost_near"] - b["cost_near"]) < 5 * np.hypot(a["cost_se_near"], b["cost_se_near"])
