@@ -7,7 +7,7 @@ READY := .venv/.ready
 .PHONY: demo test test-slow lint format clean
 
 demo: $(READY)
-	$(BIN)/corral bounds --out runs/bounds
+	$(BIN)/corral train point-gather --out runs/demo --overwrite
 
 test: $(READY) lint
 	$(BIN)/pytest -n auto --dist worksteal -m "not slow"
