@@ -4,10 +4,11 @@
     python benchmarks/engines.py --engine mjx --robots 16384    # MJX, on whatever JAX finds
     python benchmarks/engines.py --json
 
-Raw means: the same robots, actions and threads, nothing but physics. For the C engine it is `mj_step` on the same
-`MjData` objects, and beside it `mujoco.rollout`, MuJoCo's own threaded stepper; for MJX, `mjx.step` in a scan. Ours
-includes observations, rewards, costs and starting afresh. The two are measured in turns, several times, so that
-both see the same weather; the table has the median of each and the median of their ratios with its extremes.
+Raw means: the same robots, actions and threads, nothing but `mj_step`. For the C engine there are three of it, all
+MuJoCo's own: `mujoco.batch` with one MjData per robot, as ours has, the same with one per thread, and
+`mujoco.rollout`; for MJX it is `mjx.step` in a scan. Ours includes derived quantities of the new state,
+observations, rewards, costs and starting afresh. Raw and ours are measured in turns, several times, so that both see
+the same weather; the table has the median of each and the median of their ratios with its extremes.
 """
 
 import json
@@ -16,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -86,77 +88,76 @@ def compare(name: str, robots: int, what: str, raw: Run, ours: Run, repeats: int
 
 def cpu_rows(name: str, config: Config) -> list[Row]:
     count = config.robots or 200
-    ours, bare, rollout = (c_engine(name, count, config, kind) for kind in ("ours", "bare", "rollout"))
-    return [
-        compare(name, count, "mj_step, same MjData", bare, ours, config.repeats),
-        compare(name, count, "mujoco.rollout", rollout, ours, config.repeats),
-    ]
-
-
-def c_engine(name: str, count: int, config: Config, kind: str) -> Run:
-    """Robots under random actions; those that fall are put back, in every kind alike."""
     env = envs.make_host(name, count, config.threads)
     assert isinstance(env, ThreadedEnv)
-    env.reset(0)
-    robot, rng = env.scenario.robot, np.random.default_rng(0)
-    actions = rng.uniform(-1, 1, (config.steps, count, len(robot.control))).astype(np.float32)
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-1, 1, (config.steps, count, env.spec.action.size)).astype(np.float32)
 
-    def run_ours() -> int:
+    def ours() -> int:
         env.reset(0)
         for action in actions:
             env.step(action)
         return actions.shape[0] * count
 
-    if kind == "ours":
-        return run_ours
-    step = bare_stepper(env, count) if kind == "bare" else rollout_stepper(env, count)
-    lowest, highest = (0.2, 1.0) if robot.name == "ant" else (0.8, 2.0)
+    raws = {
+        "mujoco.batch, an MjData per robot": batch_stepper(env, persistent=True),
+        "mujoco.batch, an MjData per thread": batch_stepper(env, persistent=False),
+        "mujoco.rollout": rollout_stepper(env),
+    }
+    return [
+        compare(name, count, what, raw_run(env, actions, stepper), ours, config.repeats)
+        for what, stepper in raws.items()
+    ]
 
-    def run_raw() -> int:
-        step(None, np.arange(count))
-        for action in actions:
-            height = step(env.scenario.control(action), None)
+
+class Stepper(NamedTuple):
+    """A raw engine: `put_back(robots)` to the start, `step(controls)` returning the torsos' heights."""
+
+    put_back: Callable[[np.ndarray], None]
+    step: Callable[[np.ndarray], np.ndarray]
+
+
+def raw_run(env: ThreadedEnv, actions: np.ndarray, stepper: Stepper) -> Run:
+    """Robots that fall are put back, or the engine would be timed on robots lying on the floor."""
+    lowest, highest = (0.2, 1.0) if env.scenario.robot.name == "ant" else (0.8, 2.0)
+    controls = [env.scenario.control(action) for action in actions]
+
+    def run() -> int:
+        stepper.put_back(np.arange(env.num_envs))
+        for control in controls:
+            height = stepper.step(control)
             fallen = np.flatnonzero((height < lowest) | (height > highest))
             if len(fallen):
-                step(None, fallen)
-        return actions.shape[0] * count
+                stepper.put_back(fallen)
+        return len(controls) * env.num_envs
 
-    return run_raw
-
-
-def bare_stepper(env: ThreadedEnv, count: int):
-    """`mj_step` in place of our passes, on our own data and threads."""
-    physics = env.physics
-    start = np.asarray(env.scenario.robot.start, float)
-
-    def work(chunks: list, controls: np.ndarray) -> None:
-        while True:
-            try:
-                robots = chunks.pop()
-            except IndexError:
-                return
-            for i in robots:
-                physics._ctrl[i][:] = controls[i]
-                mujoco.mj_step(physics.model, physics._data[i])
-
-    physics._work = work  # type: ignore[method-assign]
-
-    def step(controls: np.ndarray | None, put_back: np.ndarray | None) -> np.ndarray:
-        if put_back is not None:
-            qpos = np.tile(start, (len(put_back), 1))
-            physics.place(put_back.tolist(), qpos, np.zeros((len(put_back), physics.model.nv)))
-            return qpos[:, 2]
-        physics.step(list(range(count)), controls)
-        return np.array([qpos[2] for qpos in physics._qpos])
-
-    return step
+    return run
 
 
-def rollout_stepper(env: ThreadedEnv, count: int):
-    """MuJoCo's own thread pool, one step at a time."""
+def batch_stepper(env: ThreadedEnv, persistent: bool) -> Stepper:
+    """MuJoCo's own batches, one step at a time."""
+    from mujoco.batch import Batch
+
+    batch = Batch(env.physics.model, env.num_envs, env.physics.threads, persistent)
+    qpos, ctrl = batch.bind("qpos"), batch.bind("ctrl")
+
+    def put_back(robots: np.ndarray) -> None:
+        batch.reset(robots, stage=0)
+        qpos[robots] = env.scenario.robot.start
+
+    def step(controls: np.ndarray) -> np.ndarray:
+        ctrl[:] = controls
+        batch.step()
+        return qpos[:, 2]
+
+    return Stepper(put_back, step)
+
+
+def rollout_stepper(env: ThreadedEnv) -> Stepper:
+    """MuJoCo's older thread pool, one step at a time."""
     from mujoco import rollout
 
-    model, threads = env.physics.model, env.physics.threads
+    model, threads, count = env.physics.model, env.physics.threads, env.num_envs
     full = int(mujoco.mjtState.mjSTATE_FULLPHYSICS)
     datas = [mujoco.MjData(model) for _ in range(threads)]
     first = np.zeros(mujoco.mj_stateSize(model, full))
@@ -167,16 +168,16 @@ def rollout_stepper(env: ThreadedEnv, count: int):
     sensors = np.zeros((count, 1, model.nsensordata))
     pool = rollout.Rollout(nthread=threads)
 
-    def step(controls: np.ndarray | None, put_back: np.ndarray | None) -> np.ndarray:
-        if put_back is not None:
-            state[put_back] = first
-            return state[:, 3]
+    def put_back(robots: np.ndarray) -> None:
+        state[robots] = first
+
+    def step(controls: np.ndarray) -> np.ndarray:
         control = np.asarray(controls, float)[:, None]
         pool.rollout(model, datas, state, control, nstep=1, state=after, sensordata=sensors)
         state[:] = after[:, 0]
-        return state[:, 3]  # time, then qpos: the height is the third of these
+        return state[:, 3]  # time, then qpos, whose third is the height
 
-    return step
+    return Stepper(put_back, step)
 
 
 def device_row(name: str, config: Config) -> Row:

@@ -26,17 +26,24 @@ from corral.envs.physics import Physics
 COUNT = 60
 
 
+def split(physics, robot):
+    """The states of all robots in the order of `RobotState`."""
+    return np.split(physics.states, np.cumsum([len(robot.start), robot.nv, 3, 3]), axis=1)
+
+
 def injected(scenario, rng, height):
     """States along short random walks from a given height: (qpos, qvel) in float32, as both engines get them."""
     robot = scenario.robot
-    physics = Physics(robot.name, "gather" in scenario.name, robot.wrench_size > 0, COUNT, threads=1)
+    physics = Physics(robot, "gather" in scenario.name, COUNT, threads=1)
     qpos = np.tile(np.asarray(robot.start, float), (COUNT, 1))
     qpos[:, 2] += height
-    physics.place(range(COUNT), qpos + rng.normal(0, 0.01, qpos.shape), rng.normal(0, 0.1, (COUNT, robot.nv)))
+    physics.place(
+        np.arange(COUNT), qpos + rng.normal(0, 0.01, qpos.shape), rng.normal(0, 0.1, (COUNT, robot.nv))
+    )
     for step in range(12):
-        moving = [i for i in range(COUNT) if i // 3 % 12 >= step]  # so that they stop at different times
+        moving = np.flatnonzero(np.arange(COUNT) // 3 % 12 >= step)  # so that they stop at different times
         physics.step(moving, rng.uniform(-1, 1, (COUNT, len(robot.control))) * np.asarray(robot.control))
-    return tuple(part.astype(np.float32) for part in physics.read()[:2])
+    return tuple(part.astype(np.float32) for part in split(physics, robot)[:2])
 
 
 def compare(scenario, height, impl="jax"):
@@ -45,10 +52,10 @@ def compare(scenario, height, impl="jax"):
     robot = scenario.robot
     qpos, qvel = injected(scenario, rng, height)
     actions = rng.uniform(-1, 1, (COUNT, len(robot.control))).astype(np.float32)
-    physics = Physics(robot.name, "gather" in scenario.name, robot.wrench_size > 0, COUNT, threads=1)
-    physics.place(range(COUNT), qpos, qvel)
+    physics = Physics(robot, "gather" in scenario.name, COUNT, threads=1)
+    physics.place(np.arange(COUNT), qpos, qvel)
     before = np.array([data.ncon for data in physics._data])
-    physics.step(range(COUNT), scenario.control(actions))
+    physics.step(np.arange(COUNT), scenario.control(actions))
     env = MjxEnv(scenario, impl, robots=COUNT, iterations=(100, 50))
 
     @jax.jit
@@ -59,7 +66,7 @@ def compare(scenario, height, impl="jax"):
         return state.qpos, state.qvel, timestep
 
     found_qpos, found_qvel, timestep = step(qpos, qvel, actions)
-    expected_qpos, expected_qvel, com, _, wrench = physics.read()
+    expected_qpos, expected_qvel, com, _, wrench = split(physics, robot)
     size = robot.observation_size
     own = np.asarray(timestep.obs)[:, :size]
     worst = {

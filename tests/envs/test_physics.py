@@ -4,6 +4,8 @@ import mujoco
 import numpy as np
 import pytest
 
+from corral.envs import native
+from corral.envs.models import compile_model
 from corral.envs.physics import Physics
 from corral.envs.robots import ROBOTS
 
@@ -31,23 +33,39 @@ def starts(robot, count, rng):
     return qpos + rng.normal(0, 0.01, qpos.shape), rng.normal(0, 0.1, (count, robot.nv))
 
 
+def split(physics, robot, i):
+    """The row of one robot in the order of `RobotState`."""
+    ends = np.cumsum([len(robot.start), robot.nv, 3, 3])
+    return np.split(physics.states[i], ends)
+
+
+@pytest.fixture(params=["compiled", "python"])
+def loop(request, monkeypatch):
+    """Both ways of running the engine."""
+    if request.param == "python":
+        monkeypatch.setattr(native, "step_function", lambda: None)
+    elif native.step_function() is None:
+        pytest.skip("no C compiler")
+
+
+@pytest.mark.usefixtures("loop")
 @pytest.mark.parametrize("walls", [False, True])
 @pytest.mark.parametrize("name", ["ant", "humanoid"])
 def test_transitions_and_derived_quantities_are_those_of_plain_mujoco(name, walls):
     robot, rng = ROBOTS[name], np.random.default_rng(0)
-    physics = Physics(name, walls, feels=name == "humanoid", count=3, threads=2)
+    physics = Physics(robot, walls, count=3, threads=2)
     qpos, qvel = starts(robot, 3, rng)
     if walls:
         qpos[:, 0] = 6.2  # against the wall
     controls = rng.uniform(-1, 1, (STEPS, 3, len(robot.control))) * robot.control
-    physics.place([0, 1, 2], qpos, qvel)
+    physics.place(np.arange(3), qpos, qvel)
     plain = [list(plain_steps(physics.model, qpos[i], qvel[i], controls[:, i])) for i in range(3)]
     for time in range(STEPS):
-        physics.step([0, 1, 2], controls[time])
+        physics.step(np.arange(3), controls[time])
         for i in range(3):
-            for found, expected in zip(physics.read([i]), plain[i][time][0], strict=True):
+            for found, expected in zip(split(physics, robot, i), plain[i][time][0], strict=True):
                 if found.size:
-                    np.testing.assert_allclose(found[0], expected, rtol=0, atol=1e-9)
+                    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
     contacts = [ncon for robot_steps in plain for _, ncon in robot_steps]
     assert min(contacts) == 0
     assert max(contacts) > 1
@@ -55,7 +73,7 @@ def test_transitions_and_derived_quantities_are_those_of_plain_mujoco(name, wall
 
 
 def test_a_bare_step_would_be_one_step_behind():
-    model = Physics("ant", False, feels=False, count=1, threads=1).model
+    model = compile_model("ant", walls=False)
     data = mujoco.MjData(model)
     data.qpos[:] = ROBOTS["ant"].start
     data.qvel[0] = 1
@@ -65,33 +83,47 @@ def test_a_bare_step_would_be_one_step_behind():
     assert abs(stale - data.subtree_com[1]).max() > 1e-4
 
 
+@pytest.mark.usefixtures("loop")
 def test_the_humanoid_feels_nothing_in_the_air_and_the_floor_underfoot():
-    physics = Physics("humanoid", False, feels=True, count=2, threads=1)
-    qpos = np.tile(np.asarray(ROBOTS["humanoid"].start, float), (2, 1))
+    robot = ROBOTS["humanoid"]
+    physics = Physics(robot, walls=False, count=2, threads=1)
+    qpos = np.tile(np.asarray(robot.start, float), (2, 1))
     qpos[:, 2] = 1.8, 1.25
-    physics.place([0, 1], qpos, np.zeros((2, 16)))
-    *_, wrench = physics.read()
-    by_body = wrench.reshape(2, 11, 6)
+    physics.place(np.arange(2), qpos, np.zeros((2, 16)))
+    by_body = physics.states[:, -66:].reshape(2, 11, 6)
     assert not by_body[0].any()
     feet = [physics.model.body(f"{side}_foot").id for side in ("right", "left")]
     assert (by_body[1, feet, 5] > 100).all()  # the floor pushes up, newtons
     assert not by_body[1, 0].any()  # the world feels nothing
     # Back in the air, nothing is left of what it felt.
-    physics.place([1], qpos[:1], np.zeros((1, 16)))
-    assert not physics.read([1])[-1].any()
+    physics.place(np.array([1]), qpos[:1], np.zeros((1, 16)))
+    assert not physics.states[1, -66:].any()
 
 
+@pytest.mark.usefixtures("loop")
 def test_a_robot_that_breaks_says_nothing_and_harms_no_other(capfd, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings to a file here
-    physics = Physics("ant", True, feels=False, count=3, threads=1)
+    physics = Physics(ROBOTS["ant"], walls=True, count=3, threads=1)
     qpos = np.tile(np.asarray(ROBOTS["ant"].start, float), (3, 1))
     qpos[1, 0] = np.nan
     velocity = np.zeros((3, 14))
     velocity[2, 0] = 1e300
-    physics.place([0, 1, 2], qpos, velocity)
+    physics.place(np.arange(3), qpos, velocity)
     for _ in range(3):
-        physics.step([0, 1, 2], np.zeros((3, 8)))
-    finite = np.isfinite(physics.read()[0]).all(axis=1)
+        physics.step(np.arange(3), np.zeros((3, 8)))
+    finite = np.isfinite(physics.states).all(axis=1)
     assert finite.tolist() == [True, False, False]
     assert capfd.readouterr() == ("", "")
     assert not list(tmp_path.iterdir())
+
+
+def test_without_a_compiler_there_is_no_compiled_loop(monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert native.step_function.__wrapped__() is None
+
+
+def test_a_compiler_that_fails_leaves_nothing_behind(monkeypatch, tmp_path):
+    monkeypatch.setenv("CC", "false")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert native.step_function.__wrapped__() is None
+    assert not list((tmp_path / "corral").iterdir())

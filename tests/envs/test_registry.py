@@ -28,6 +28,13 @@ def test_parameters_can_be_changed_and_show_in_the_spec():
     assert envs.spec("ant-gather", sensor_bins=4).observation_size == 32 + 8
 
 
+def test_a_number_is_one_whichever_way_it_is_written():
+    assert envs.scenario("point-circle", d=12, max_steps=70.0) == envs.scenario(
+        "point-circle", d=12.0, max_steps=70
+    )
+    assert envs.scenario("point-circle", min_steps=None, y_lim=3).task.y_lim == 3
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from corral import envs
-from corral.envs import physics
 from corral.envs.base import HostEnv, HostStep
 
 _made: dict[str, HostEnv] = {}
@@ -49,8 +48,7 @@ SHORT = {
 
 
 @pytest.mark.parametrize("name", ["ant-gather", "humanoid-circle"])
-def test_results_are_the_same_for_any_number_of_threads(name, monkeypatch):
-    monkeypatch.setattr(physics, "_CHUNK", 1)  # or one thread would take all six robots
+def test_results_are_the_same_for_any_number_of_threads(name):
     runs = []
     for threads in (1, 2, 3):
         env = envs.make_host(name, SLOTS, threads, **SHORT[name])
@@ -128,7 +126,7 @@ def test_robots_that_fall_end_their_episode(name, height, falls):
     env.reset(0)
     qpos = np.array([env.scenario.robot.start], float)
     qpos[0, 2] = height
-    env.physics.place([1], qpos, np.zeros((1, env.scenario.robot.nv)))
+    env.physics.place(np.array([1]), qpos, np.zeros((1, env.scenario.robot.nv)))
     step = env.step(np.zeros((env.num_envs, env.spec.action.size)))
     assert np.flatnonzero(step.terminated).tolist() == ([1] if falls else [])
     assert not step.truncated.any()
@@ -148,7 +146,7 @@ def test_a_state_that_is_not_finite_ends_the_episode_is_counted_and_spreads_nowh
         actions[1] = np.nan
     else:
         qvel[0, 0] = np.nan if cause == "state" else 1e200
-        env.physics.place([1], np.array([robot.start], float), qvel)
+        env.physics.place(np.array([1]), np.array([robot.start], float), qvel)
     step = env.step(actions)
     assert np.flatnonzero(step.broken).tolist() == [1]
     assert np.flatnonzero(step.terminated).tolist() == [1]

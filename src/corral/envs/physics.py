@@ -45,6 +45,8 @@ class Physics:
         self._data = [mujoco.MjData(self.model) for _ in range(count)]
         self._addresses = np.array([data._address for data in self._data], np.uintp)
         self._native = native.step_function()
+        self._engine = self.model._address, self._addresses.ctypes.data
+        self._rows = self.states.ctypes.data, self.states.shape[1]
         self._helpers = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
 
     def place(self, robots: np.ndarray, qpos: np.ndarray, qvel: np.ndarray) -> None:
@@ -61,13 +63,14 @@ class Physics:
 
     def step(self, robots: np.ndarray, controls: np.ndarray) -> None:
         """Move the robots of these numbers by one step under their rows of `controls` (count, nu)."""
-        controls = np.ascontiguousarray(controls, np.float64)
-        # More pieces than threads, so that a thread that was held up leaves work to the others.
-        pieces = np.array_split(np.asarray(robots, np.int32), 4 * self.threads if self._helpers else 1)
+        robots, controls = np.asarray(robots, np.int32), np.ascontiguousarray(controls, np.float64)
+        pieces = _pieces(len(robots), self.threads)
         helpers = []
         if self._helpers is not None:
-            helpers = [self._helpers.submit(self._work, pieces, controls) for _ in range(self.threads - 1)]
-        self._work(pieces, controls)
+            helpers = [
+                self._helpers.submit(self._work, pieces, robots, controls) for _ in range(self.threads - 1)
+            ]
+        self._work(pieces, robots, controls)
         for helper in helpers:
             helper.result()
 
@@ -76,31 +79,23 @@ class Physics:
         if self._helpers is not None:
             self._helpers.shutdown()
 
-    def _work(self, pieces: list[np.ndarray], controls: np.ndarray) -> None:
+    def _work(self, pieces: list[slice], robots: np.ndarray, controls: np.ndarray) -> None:
         """Take pieces off the list until none is left; `pop` is atomic, so threads may share the list."""
         while pieces:
             try:
-                robots = pieces.pop()
+                piece = pieces.pop()
             except IndexError:  # another thread took the last
                 return
-            self._run(robots, controls)
+            self._run(robots[piece], controls)
 
     def _run(self, robots: np.ndarray, controls: np.ndarray | None) -> None:
         """Step these robots, or without controls only derive what follows from their states; fill in `states`."""
         if self._native is None:
-            for i in robots:
+            for i in robots.tolist():
                 self._run_in_python(i, None if controls is None else controls[i])
             return
-        self._native(
-            self.model._address,
-            self._addresses.ctypes.data,
-            robots.ctypes.data,
-            len(robots),
-            None if controls is None else controls.ctypes.data,
-            self._feels,
-            self.states.ctypes.data,
-            self.states.shape[1],
-        )
+        commands = None if controls is None else controls.ctypes.data
+        self._native(*self._engine, robots.ctypes.data, len(robots), commands, self._feels, *self._rows)
 
     def _run_in_python(self, i: int, control: np.ndarray | None) -> None:
         """What `native.SOURCE` does for one robot."""
@@ -117,3 +112,16 @@ class Physics:
         elif self._feels:
             parts = [*parts, np.zeros(6 * model.nbody)]
         np.concatenate(parts, out=self.states[i])
+
+
+def _pieces(count: int, threads: int) -> list[slice]:
+    """0..count cut into pieces, each a share of half of what is left, to be taken from the end of the list.
+
+    Large pieces first cost few hand-outs, small ones last let the threads finish together.
+    """
+    pieces, first = [], 0
+    while first < count:
+        size = max(1, (count - first) // (2 * threads)) if threads > 1 else count
+        pieces.append(slice(first, first + size))
+        first += size
+    return pieces[::-1]

@@ -36,13 +36,11 @@ def parameters(name: str) -> Task:
 def scenario(name: str, **changed: Any) -> Scenario:
     """The definition of an environment, with some task parameters changed."""
     task = parameters(name)
+    declared = {field.name: field.type for field in fields(task)}
     for key in changed:
-        _require_known(key, [field.name for field in fields(task)], f"parameter of {name}")
-    # A whole number is one whichever way it is written: a configuration file holds 12.0 for 12.
-    whole = {
-        k: int(v) for k, v in changed.items() if isinstance(getattr(task, k), int) and float(v).is_integer()
-    }
-    return Scenario(ROBOTS[name.split("-")[0]], replace(task, **(changed | whole)), name)
+        _require_known(key, declared, f"parameter of {name}")
+    values = {key: _as_declared(declared[key], value) for key, value in changed.items()}
+    return Scenario(ROBOTS[name.split("-")[0]], replace(task, **values), name)
 
 
 def spec(name: str, **changed: Any) -> EnvSpec:
@@ -80,6 +78,15 @@ def make_host(name: str, num_envs: int, threads: int | None = None, **changed: A
     from corral.envs.threads import ThreadedEnv
 
     return ThreadedEnv(definition, num_envs, threads)
+
+
+def _as_declared(declared: Any, value: Any) -> Any:
+    """A number is one whichever way it is written: a configuration file may hold 12.0 for 12, or 3 for 3.0."""
+    if declared in (int, int | None) and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if declared in (float, float | None) and isinstance(value, int):
+        return float(value)
+    return value
 
 
 def _require_known(name: str, known: Iterable[str], what: str) -> None:

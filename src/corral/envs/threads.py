@@ -5,6 +5,7 @@ passes between the two each step is packed into one array either way, since a sm
 hand over as a large one.
 """
 
+import contextlib
 from functools import partial
 from typing import Any
 
@@ -41,7 +42,7 @@ class ThreadedEnv(HostEnv):
         """Whether it has been started."""
         self._memory: tuple[Episode, Array] | None = None
         """Of the compiled calls: the episodes and the latest observations of all slots."""
-        self._cpu = jax.devices("cpu")[0]
+        self._everyone = np.ones(num_envs, bool)
 
     def reset(self, seed: int) -> np.ndarray:
         """As the contract says."""
@@ -53,32 +54,38 @@ class ThreadedEnv(HostEnv):
     def step(self, actions: np.ndarray, active: np.ndarray | None = None) -> HostStep:
         """As the contract says."""
         actions = np.asarray(actions, np.float32)
-        active = np.ones(self.num_envs, bool) if active is None else np.asarray(active, bool)
+        active = self._everyone if active is None else np.asarray(active, bool)
         self.physics.step(np.flatnonzero(active), self.scenario.control(actions))
         state = self.physics.states.astype(np.float32)
-        with jax.default_device(self._cpu):
+        with self._on_cpu():
             self._memory, judged = _judge(self.scenario, self._memory, state, actions, active)
+        fields = np.array(judged)
         size, costs = self.spec.observation_size, len(self.spec.constraints)
-        final_obs, reward, cost, flags = np.split(
-            np.array(judged), [size, size + 1, size + 1 + costs], axis=1
-        )
-        terminated, truncated, broken = flags.T > 0
+        final_obs, reward, cost = fields[:, :size], fields[:, size], fields[:, size + 1 : size + 1 + costs]
+        terminated, truncated, broken = fields[:, -3:].T > 0
         obs = final_obs.copy()
         ended = np.flatnonzero(terminated | truncated)
         if len(ended):
             obs[ended] = self._start(ended, _FEW if len(ended) <= _FEW else self.num_envs)
-        return HostStep(obs, reward[:, 0], cost, terminated, truncated, final_obs, broken)
+        return HostStep(obs, reward, cost, terminated, truncated, final_obs, broken)
 
     def close(self) -> None:
         """Stop the threads."""
         self.physics.close()
+
+    @staticmethod
+    def _on_cpu() -> contextlib.AbstractContextManager[None]:
+        """Where the compiled calls run; the context costs a little, so only where there is a choice."""
+        if jax.default_backend() == "cpu":
+            return contextlib.nullcontext()
+        return jax.default_device(jax.devices("cpu")[0])
 
     def _start(self, slots: np.ndarray, size: int) -> np.ndarray:
         """Start the next episode in these slots: their observations, in the order of `slots`.
 
         `size` is the length the compiled calls are padded to, since every new length is compiled anew.
         """
-        with jax.default_device(self._cpu):
+        with self._on_cpu():
             if self._used[slots].any():
                 self._spares = jax.tree.map(np.asarray, _draw(self.scenario, self._seed, self._next))
                 self._used[:] = False
