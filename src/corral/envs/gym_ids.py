@@ -1,5 +1,6 @@
-"""The names of Corral's environments in Gymnasium's registry. Imports nothing heavy: Gymnasium runs it as a
-plugin.
+"""The names of Corral's environments in Gymnasium's registry.
+
+Gymnasium has had no plugins since 1.0, so `import corral.envs` registers them; nothing heavy is imported for it.
 """
 
 import gymnasium
