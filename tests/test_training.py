@@ -69,7 +69,9 @@ def assert_same_run(a, b):
     assert (a / "policy.npz").read_bytes() == (b / "policy.npz").read_bytes()
 
 
-@pytest.mark.parametrize("name", ALGOS)
+@pytest.mark.parametrize(
+    "name", ["cpo", *(pytest.param(n, marks=pytest.mark.slow) for n in ("trpo", "pdo", "fpo"))]
+)
 def test_a_resumed_run_repeats_the_uninterrupted_one_bit_for_bit(name, tmp_path):
     critic = Critic("adam", epochs=2, minibatch=200, sees_time=True) if name == "cpo" else Critic()
     config = replace(BASE, algo=ALGOS[name], critic=critic)
@@ -89,6 +91,7 @@ def test_a_resumed_run_repeats_the_uninterrupted_one_bit_for_bit(name, tmp_path)
     assert_same_run(whole, cut)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path):
     trainer = Trainer(replace(BASE, algo=TRPO()), Walk(), [3])
     whole = folder(tmp_path / "whole")
@@ -105,6 +108,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path):
     assert "damaged" in notes[0]
 
 
+@pytest.mark.slow
 def test_seeds_side_by_side_are_the_runs_they_would_be_alone(tmp_path):
     config = replace(BASE, algo=CPO(), iterations=3, shape_costs=False)
     together = Trainer(config, Walk(), [0, 1])
