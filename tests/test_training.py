@@ -235,6 +235,7 @@ def test_an_unknown_option_is_refused():
         corral.train("point-gather", colour="red")
 
 
+@pytest.mark.slow
 def test_host_and_device_rollouts_give_the_same_kind_of_batch():
     """The same environment through its host adapter and on the device: statistically the same numbers."""
     config = replace(BASE, algo=TRPO(), shape_costs=False)
