@@ -3,7 +3,7 @@
 The defaults of a field are the paper's where the paper has one; `presets.py` holds what differs between environments.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Literal
 
 from corral.errors import require, require_in
@@ -178,8 +178,3 @@ class Config:
         require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), got {self.seed}")
         if isinstance(self.algo, CPO):
             require_in("algo.calibration", self.algo.calibration, 0, 1)
-
-
-def field_names(cls: type) -> list[str]:
-    """The names of a dataclass's fields."""
-    return [f.name for f in fields(cls)]

@@ -161,7 +161,7 @@ def _early_stopped(
         return jnp.sum(jnp.where(w[:, None], miss, 0), 0) / jnp.maximum(jnp.sum(w), 1)
 
     def epoch(fit: _Fit) -> _Fit:
-        # One random offset and stride instead of a permutation: rows of a minibatch come from all over the batch.
+        # Every row once, in random order; the last minibatch is filled up from the first rows of that order.
         order = jax.random.permutation(jax.random.fold_in(key, fit.epoch + 1), n)
         order = jnp.resize(order, (steps * size,)).reshape(steps, size)
 

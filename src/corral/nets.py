@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key
 
 from corral.config import Networks
-from corral.envs.base import Box, Discrete, EnvSpec
+from corral.envs.base import Box, EnvSpec
 from corral.trust_region.fisher import Categorical, Gaussian
 
 Distribution = Gaussian | Categorical
@@ -178,8 +178,3 @@ def apply_stacked(nets: MLP, x: Float[Array, "n i"]) -> Float[Array, "n c"]:
     """The first output of each of c stacked networks, for every row of x."""
     out: Array = eqx.filter_vmap(lambda net: net(x)[..., 0], out_axes=-1)(nets)
     return out
-
-
-def is_discrete(spec: EnvSpec) -> bool:
-    """Whether the policy is categorical."""
-    return isinstance(spec.action, Discrete)
