@@ -12,7 +12,7 @@ import pytest
 
 import corral
 from corral import CorralError, checkpoint, envs, log, training
-from corral.config import CPO, FPO, PDO, TRPO, Config, Critic, Networks, Shaping
+from corral.config import CPO, FPO, PDO, TRPO, Config, Critic, Networks, Shaping, TrustRegion
 from corral.envs.base import Box, ConstraintSpec, Env, EnvSpec, Timestep
 from corral.training import Trainer
 
@@ -75,7 +75,7 @@ def assert_same_run(a, b):
 def test_a_resumed_run_repeats_the_uninterrupted_one_bit_for_bit(name, tmp_path):
     critic = Critic("adam", epochs=2, minibatch=200, sees_time=True) if name == "cpo" else Critic()
     config = replace(BASE, algo=ALGOS[name], critic=critic)
-    trainer = Trainer(config, Walk(), [3])
+    trainer = Trainer([replace(config, seed=3)], Walk())
     whole = folder(tmp_path / "whole")
     training.loop(trainer, [whole], training.Silent(), checkpoint_every=1)
     # A copy as a kill would leave it: two checkpoints, three rows and a torn fourth.
@@ -93,7 +93,7 @@ def test_a_resumed_run_repeats_the_uninterrupted_one_bit_for_bit(name, tmp_path)
 
 @pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path):
-    trainer = Trainer(replace(BASE, algo=TRPO()), Walk(), [3])
+    trainer = Trainer([replace(BASE, algo=TRPO(), seed=3)], Walk())
     whole = folder(tmp_path / "whole")
     training.loop(trainer, [whole], training.Silent(), checkpoint_every=1)
     cut = tmp_path / "cut"
@@ -111,15 +111,56 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path):
 @pytest.mark.slow
 def test_seeds_side_by_side_are_the_runs_they_would_be_alone(tmp_path):
     config = replace(BASE, algo=CPO(), iterations=3, shape_costs=False)
-    together = Trainer(config, Walk(), [0, 1])
+    together = Trainer([config, replace(config, seed=1)], Walk())
     folders = [folder(tmp_path / f"seed-{s}") for s in (0, 1)]
     training.loop(together, folders, training.Silent())
     alone = folder(tmp_path / "alone")
-    training.loop(Trainer(config, Walk(), [1]), [alone], training.Silent())
+    training.loop(Trainer([replace(config, seed=1)], Walk()), [alone], training.Silent())
     # Not bit for bit: a vmapped program may add in another order.
     for name in ("return", "cost_near", "cost_far", "kl"):
         np.testing.assert_allclose(log.read(folders[1])[name], log.read(alone)[name], rtol=2e-2, atol=2e-3)
     assert not np.allclose(log.read(folders[0])["return"], log.read(folders[1])["return"])
+
+
+@pytest.mark.slow
+def test_algorithms_and_numbers_side_by_side_are_the_runs_they_would_be_alone(tmp_path):
+    """Two programs: TRPO between two penalties, which differ in a number only and so share theirs."""
+    # Few conjugate-gradient steps, since late ones magnify rounding until another candidate is accepted.
+    trust = TrustRegion(cg_iterations=3)
+    small = replace(BASE, iterations=3, shape_costs=False, critic=Critic(), trust=trust)
+    configs = [replace(small, algo=a, seed=s) for s, a in enumerate((FPO(0.1), TRPO(), FPO(5.0)))]
+    together = Trainer(configs, Walk())
+    folders = [folder(tmp_path / str(i)) for i in range(3)]
+    training.loop(together, folders, training.Silent(), checkpoint_every=1)
+    for i, config in enumerate(configs):
+        alone = folder(tmp_path / f"alone-{i}")
+        training.loop(Trainer([config], Walk()), [alone], training.Silent())
+        for name in ("return", "cost_near", "cost_far", "kl"):
+            np.testing.assert_allclose(
+                log.read(folders[i])[name], log.read(alone)[name], rtol=2e-2, atol=2e-3
+            )
+        assert log.read(folders[i])["nu_near"][0] == pytest.approx([0.1, 0.0, 5.0][i])
+    # And all of them go on from their checkpoints, each from its own.
+    again = [tmp_path / f"again-{i}" for i in range(3)]
+    for one, two in zip(folders, again, strict=True):
+        shutil.copytree(one, two)
+        (two / "policy.npz").unlink()
+        list(checkpoint.checkpoints(two / "checkpoints").values())[-1].unlink()
+    training.loop(together, again, training.Silent(), checkpoint_every=1, resume=True)
+    for one, two in zip(folders, again, strict=True):
+        assert_same_run(one, two)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_size": 1600}, "runs side by side must have the same batch_size, got 800 and 1600"),
+        ({"iterations": 9}, "runs side by side must have the same iterations"),
+    ],
+)
+def test_runs_that_cannot_share_a_program_are_refused(changes, message):
+    with pytest.raises(CorralError, match=message):
+        Trainer([BASE, replace(BASE, **changes)], Walk())
 
 
 def test_cpo_recovers_from_violating_two_limits_and_then_holds_both(tmp_path):
@@ -132,10 +173,10 @@ def test_cpo_recovers_from_violating_two_limits_and_then_holds_both(tmp_path):
         shape_costs=False,
         critic=Critic("adam", epochs=3, minibatch=500, sees_time=True),
     )
-    trainer = Trainer(config, Walk(), [0])
-    state = trainer.initial()
-    biased = eqx.tree_at(lambda p: p.net.biases[-1], state.policy, state.policy.net.biases[-1] + 1.0)
-    state = state._replace(policy=biased)
+    trainer = Trainer([config], Walk())
+    (start,) = trainer.initial()
+    biased = eqx.tree_at(lambda p: p.net.biases[-1], start.policy, start.policy.net.biases[-1] + 1.0)
+    state = (start._replace(policy=biased),)
     plan, rows = None, []
     for _ in range(config.iterations):
         plan = trainer.plan(state, plan)
@@ -152,7 +193,7 @@ def test_cpo_recovers_from_violating_two_limits_and_then_holds_both(tmp_path):
 
 def test_what_an_environment_breaks_is_named_and_what_was_learned_is_kept(tmp_path):
     where = folder(tmp_path / "run")
-    trainer = Trainer(replace(BASE, algo=TRPO()), Walk(poison=1.0), [0])
+    trainer = Trainer([replace(BASE, algo=TRPO())], Walk(poison=1.0))
     with pytest.raises(
         CorralError, match=r"walk handed out nan as reward at step 4 of an episode, in iteration 0"
     ):
@@ -161,7 +202,7 @@ def test_what_an_environment_breaks_is_named_and_what_was_learned_is_kept(tmp_pa
 
 
 def test_the_batch_is_as_large_as_asked_and_made_of_whole_episodes():
-    trainer = Trainer(BASE, Walk(), [0])
+    trainer = Trainer([BASE], Walk())
     plan = trainer.plan(trainer.initial(), None)
     assert plan.episodes == 100  # 800 steps of episodes of 8
     assert trainer.plan(trainer.initial(), plan) is plan
@@ -182,7 +223,7 @@ def test_the_batch_is_as_large_as_asked_and_made_of_whole_episodes():
 )
 def test_a_configuration_that_cannot_work_is_refused_before_any_work(changes, message):
     with pytest.raises(CorralError, match=message):
-        Trainer(replace(BASE, **changes), Walk(), [0])
+        Trainer([replace(BASE, **changes)], Walk())
 
 
 def test_an_existing_run_is_not_overwritten(tmp_path):
@@ -239,7 +280,7 @@ def test_an_unknown_option_is_refused():
 def test_host_and_device_rollouts_give_the_same_kind_of_batch():
     """The same environment through its host adapter and on the device: statistically the same numbers."""
     config = replace(BASE, algo=TRPO(), shape_costs=False)
-    on_device, on_host = Trainer(config, Walk(), [0]), Trainer(config, envs.VectorEnv(Walk(), 64), [0])
+    on_device, on_host = Trainer([config], Walk()), Trainer([config], envs.VectorEnv(Walk(), 64))
     results = []
     for trainer in (on_device, on_host):
         state = trainer.initial()

@@ -129,7 +129,7 @@ def train(
         config = replace(config, limit=_limits(made.spec, constraints))
     if not isinstance(config.algo, CPO) or made.spec.constraints:
         config = replace(config, shape_costs=config.shape_costs and len(made.spec.constraints) > 0)
-    trainer = training.Trainer(config, made, [config.seed], net)
+    trainer = training.Trainer([config], made, net)
     state, plan, rows = trainer.initial(), None, []
     columns = log.columns(trainer.names)
     onlooker = watcher or training.Silent()
@@ -139,7 +139,7 @@ def train(
         rows.append(row)
         onlooker.update(training.shown([row]))
     metrics = log.Metrics({name: np.asarray([row[name] for row in rows]) for name in columns})
-    return Result(jax.tree.map(lambda x: x[0], state.policy), made.spec, config.networks, metrics)
+    return Result(trainer.run(state, 0).policy, made.spec, config.networks, metrics)
 
 
 def _environment(

@@ -3,8 +3,9 @@
 The defaults of a field are the paper's where the paper has one; `presets.py` holds what differs between environments.
 """
 
-from dataclasses import dataclass, field
-from typing import Literal
+import copy
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 from corral.errors import require, require_in
 
@@ -178,3 +179,48 @@ class Config:
         require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), got {self.seed}")
         if isinstance(self.algo, CPO):
             require_in("algo.calibration", self.algo.calibration, 0, 1)
+
+
+# -- numbers and program ----------------------------------------------------------------------------------------------
+
+Numbers = dict[str, Any]
+"""By dotted name of the field: a number, or a tuple of them; stacked over runs, or traced by a compiler."""
+
+
+def numbers(config: Config) -> Numbers:
+    """The fields that are inputs of the compiled program. Everything else shapes the program itself (but the seed: keys).
+
+    Runs whose configurations differ in these only are one program, side by side.
+    """
+    names = ["limit", "gamma", "cost_gamma", "gae", "cost_gae", "trust.delta", "shaping.coefficient"]
+    names += [f"algo.{f.name}" for f in fields(config.algo) if f.name != "name"]
+    return {name: _get(config, name) for name in names}
+
+
+def with_numbers(config: Config, values: Numbers) -> Config:
+    """The configuration with these numbers, unchecked, since they may not be plain numbers."""
+    changed = copy.copy(config)
+    for name, value in values.items():
+        *path, last = name.split(".")
+        holder: Any = changed
+        for part in path:
+            object.__setattr__(holder, part, copy.copy(getattr(holder, part)))
+            holder = getattr(holder, part)
+        object.__setattr__(holder, last, value)
+    return changed
+
+
+def program(config: Config) -> Config:
+    """What is left of a configuration when its numbers and its seed are blanked: equal for runs of one program."""
+    blank = {
+        name: tuple(0.0 for _ in value) if isinstance(value, tuple) else 0.0
+        for name, value in numbers(config).items()
+    }
+    return with_numbers(config, blank | {"seed": 0})
+
+
+def _get(config: Config, name: str) -> Any:
+    value: Any = config
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from corral import local as neighbourhood
 from corral import nets
@@ -67,7 +67,10 @@ def init(config: Config, spec: EnvSpec, key: Key[Array, ""], net: Any | None = N
 def update(
     config: Config, spec: EnvSpec, state: LearnerState, batch: Batch, key: Key[Array, ""]
 ) -> tuple[LearnerState, dict[str, Array]]:
-    """Estimate, improve the policy, then fit what serves the next iteration."""
+    """Estimate, improve the policy, then fit what serves the next iteration.
+
+    The numbers of the configuration (`config.numbers`) may be traced.
+    """
     m = len(spec.constraints)
     limit = jnp.asarray(limits(config, spec), jnp.float32)
     valid = batch.valid
@@ -139,6 +142,7 @@ def update(
         "realised": jnp.where(constraints.comparable, constraints.realised, jnp.nan),
         "length": length,
         "broken": batch.broken,
+        "finite": jnp.stack([_finite(x, valid) for x in (batch.obs, batch.reward, batch.costs)]),
         "entropy": masked_mean(nets.entropy(here.old), valid),
         "explained_variance": explained_variance(values, returns, valid),
         "predictor_loss": predictor_loss,
@@ -157,6 +161,11 @@ def update(
         state.env_steps + steps,
     )
     return new, metrics
+
+
+def _finite(x: Float[Array, "n *c"], valid: Bool[Array, " n"]) -> Bool[Array, ""]:
+    """Whether all that an environment handed out is finite."""
+    return jnp.all(jnp.isfinite(x) | ~valid.reshape(-1, *([1] * (x.ndim - 1))))
 
 
 def _samples(batch: Batch, advantage: Float[Array, "n c"], discount: Float[Array, " n"]) -> Samples:

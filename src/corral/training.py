@@ -8,6 +8,7 @@ killed continues bit for bit.
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy as np
 
 from corral import checkpoint, envs, learner, settings
 from corral import log as logs
-from corral.config import CPO, Config
+from corral.config import CPO, Config, Numbers, numbers, program, with_numbers
 from corral.envs.base import Env, EnvSpec, HostEnv
 from corral.errors import CorralError, require
 from corral.estimate import Batch
@@ -29,6 +30,7 @@ from corral.rollout import device, host
 from corral.trust_region.dual import Case
 
 Row = dict[str, Any]
+State = tuple[LearnerState, ...]
 
 
 @runtime_checkable
@@ -62,39 +64,58 @@ class Plan(NamedTuple):
 
 
 class Trainer:
-    """One configuration, one or several seeds, on one environment."""
+    """Runs side by side on one environment: seeds, algorithms, grid points.
 
-    def __init__(
-        self, config: Config, env: Env | HostEnv, seeds: Sequence[int], net: Any | None = None
-    ) -> None:
-        self.config, self.env, self.seeds = config, env, tuple(seeds)
+    All are sampled by one program. Those whose configurations differ in numbers only (`config.numbers`) form a group and
+    are updated by one program too. The state is a tuple of `LearnerState`s, one for each group, with a leading axis of runs.
+    """
+
+    def __init__(self, configs: Sequence[Config], env: Env | HostEnv, net: Any | None = None) -> None:
         self.spec: EnvSpec = env.spec
-        _check(config, self.spec)
+        for config in configs:
+            _check(config, self.spec)
+        _check_alike(configs)
+        self.config, self.configs, self.env = configs[0], tuple(configs), env
         self.names = [c.name for c in self.spec.constraints]
-        self._net = net
-        update = lambda state, batch, key: learner.update(config, self.spec, state, batch, key)  # noqa: E731
-        self._update = eqx.filter_jit(jax.vmap(update))
+        self._groups: list[_Group] = []
+        for members in _alike(configs):
+            first = sum(len(group.members) for group in self._groups)
+            self._groups.append(_Group(self, members, first, net))
+        # As the runs lie in a batch: group after group.
+        self._seeds = np.asarray(
+            [configs[i].seed for group in self._groups for i in group.members], np.uint32
+        )
+        self._compiled = False
 
-        def collect(policy: Any, keys: Any, episodes: int) -> Any:
+        def collect(policies: tuple[Any, ...], keys: Any, episodes: int) -> Any:
+            policy = jax.tree.map(lambda *parts: jnp.concatenate(parts), *policies)
             return jax.vmap(lambda p, k: device.collect(env, p, k, episodes))(policy, keys)  # type: ignore[arg-type]
 
         self._collect = eqx.filter_jit(collect)
 
     # -- state ---------------------------------------------------------------------------------------------------
 
-    def initial(self) -> LearnerState:
-        """The state before the first iteration, with a leading axis of seeds."""
-        keys = jax.vmap(lambda s: jax.random.fold_in(jax.random.key(s), 2**31 - 1))(
-            jnp.asarray(self.seeds, jnp.uint32)
-        )
-        made: LearnerState = jax.jit(
-            jax.vmap(lambda k: _arrays_only(learner.init(self.config, self.spec, k, self._net)))
-        )(keys)
-        return made
+    def initial(self) -> State:
+        """The state before the first iteration."""
+        return tuple(group.initial() for group in self._groups)
 
-    def plan(self, state: LearnerState, before: Plan | None) -> Plan:
+    def run(self, state: State, i: int) -> LearnerState:
+        """The state of one run."""
+        for group, part in zip(self._groups, state, strict=True):
+            if i in group.members:
+                return _take(part, group.members.index(i))
+        raise IndexError(i)
+
+    def stacked(self, runs: Sequence[LearnerState]) -> State:
+        """The state of all runs, from that of each."""
+        return tuple(
+            jax.tree.map(lambda *xs: jnp.stack(xs), *(runs[i] for i in group.members))
+            for group in self._groups
+        )
+
+    def plan(self, state: State, before: Plan | None) -> Plan:
         """How many episodes make a batch; kept unless the batch would miss its size by a fifth, since it fixes shapes."""
-        length = float(np.mean(np.asarray(state.length)))
+        length = float(np.mean(np.concatenate([np.asarray(part.length) for part in state])))
         if before is not None and abs(before.episodes * length / self.config.batch_size - 1) <= 0.2:
             return before
         if before is None and isinstance(self.env, Env):
@@ -102,51 +123,62 @@ class Trainer:
         episodes = max(2, round(self.config.batch_size / max(length, 1)))
         return Plan(episodes, max(256, self.config.batch_size // 16))
 
-    def _first_length(self, state: LearnerState) -> float:
+    def _first_length(self, state: State) -> float:
         """Mean length of a few episodes of the untrained policy: the horizon is only a bound."""
-        policy = _seed(state.policy, 0)
+        policy = _take(state[0].policy, 0)
         assert isinstance(self.env, Env)
         batch = device.collect_jit(self.env, policy, jax.random.key(0), 256)
         return float(jnp.sum(batch.valid) / jnp.sum(batch.present))
 
     # -- one iteration -------------------------------------------------------------------------------------------
 
-    def iterate(self, state: LearnerState, plan: Plan) -> tuple[LearnerState, list[Row]]:
-        """Sample, check, update; one row of metrics for each seed."""
-        k = int(np.asarray(state.iteration)[0])
-        keys = jax.vmap(lambda s: jax.random.split(jax.random.fold_in(jax.random.key(s), k)))(
-            jnp.asarray(self.seeds, jnp.uint32)
-        )
+    def iterate(self, state: State, plan: Plan) -> tuple[State, list[Row]]:
+        """Sample and update; one row of metrics for each run, in the order of the configurations."""
+        k = int(np.asarray(state[0].iteration)[0])
+        keys = _keys(self._seeds, np.uint32(k))
         started = time.perf_counter()
-        batch = jax.block_until_ready(self.sample(state, plan, keys[:, 0]))
+        batch = self.sample(state, plan, keys[0])
+        # The update is handed to the device before the batch is there: nothing waits for Python in between.
+        updates = self._update(state, batch, keys[1])
+        jax.block_until_ready(batch)
         sampled = time.perf_counter()
-        self._refuse_non_finite(batch, k)
-        new, metrics = jax.block_until_ready(self._update(state, batch, keys[:, 1]))
+        new, metrics = zip(*jax.block_until_ready(updates), strict=True)
         updated = time.perf_counter()
+        found = jax.device_get(metrics)
+        self._refuse_non_finite(batch, found, k)
         times = (sampled - started, updated - sampled)
-        return new, self._rows(k, new, jax.device_get(metrics), times)
+        return new, self._rows(k, new, found, times)
 
-    def sample(self, state: LearnerState, plan: Plan, keys: Any) -> Batch:
-        """A batch for every seed, with a leading axis of seeds."""
+    def sample(self, state: State, plan: Plan, keys: Any) -> Batch:
+        """A batch for every run, with a leading axis of runs, group after group."""
         if isinstance(self.env, HostEnv):
-            policies = [_seed(state.policy, s) for s in range(len(self.seeds))]
+            policies = [_take(p.policy, s) for p in state for s in range(len(p.iteration))]
             batches = [
                 host.collect(self.env, policy, key, plan.episodes, plan.rows)
                 for policy, key in zip(policies, keys, strict=True)
             ]
             return _stack(batches)
-        batch: Batch = self._collect(state.policy, keys, plan.episodes)
+        batch: Batch = self._collect(tuple(part.policy for part in state), keys, plan.episodes)
         return batch
 
-    def _refuse_non_finite(self, batch: Batch, iteration: int) -> None:
+    def _update(self, state: State, batch: Batch, keys: Any) -> list[tuple[LearnerState, Row]]:
+        """Each group's update on its part of the batch."""
+        calls = list(zip(self._groups, state, strict=True))
+        if self._compiled or len(calls) == 1:
+            return [group.update(own, batch, keys) for group, own in calls]
+        self._compiled = True
+        with ThreadPoolExecutor() as compilers:  # the compiler does not hold Python's lock
+            return list(compilers.map(lambda c: c[0].update(c[1], batch, keys), calls))
+
+    def _refuse_non_finite(self, batch: Batch, metrics: Sequence[Row], iteration: int) -> None:
         """An environment that hands out NaN or infinity is an error, named; nothing of it reaches the policy."""
+        flags = np.concatenate([found["finite"] for found in metrics])
         fields = {"observation": batch.obs, "reward": batch.reward, "costs": batch.costs}
-        flags = jax.device_get(_all_finite(tuple(fields.values()), batch.valid))
-        for (name, values), fine in zip(fields.items(), flags, strict=True):
+        for (name, values), fine in zip(fields.items(), np.all(flags, axis=0).tolist(), strict=True):
             if not fine:
-                bad = np.argwhere(
-                    ~np.isfinite(np.asarray(values)) & _mask(np.asarray(batch.valid), np.ndim(values))
-                )[0]
+                valid = np.asarray(batch.valid)
+                seen = valid.reshape(*valid.shape, *([1] * (np.ndim(values) - 2)))
+                bad = np.argwhere(~np.isfinite(np.asarray(values)) & seen)[0]
                 row = (int(bad[0]), int(bad[1]))
                 raise CorralError(
                     f"{self.spec.name} handed out {np.asarray(values)[tuple(bad)]} as {name} at step "
@@ -154,35 +186,67 @@ class Trainer:
                     "what was learned before it is saved"
                 )
 
-    def _rows(self, k: int, state: LearnerState, metrics: Row, times: tuple[float, float]) -> list[Row]:
+    def _rows(self, k: int, state: State, metrics: Sequence[Row], times: tuple[float, float]) -> list[Row]:
         """Metrics as flat rows: one column per constraint, names of cases, the critics' columns told apart."""
-        rows = []
-        total = sum(float(n) for n in metrics["steps"])
-        for s in range(len(self.seeds)):
-            row: Row = {"iteration": k, "env_steps": int(np.asarray(state.env_steps)[s])}
-            for name, values in metrics.items():
-                value = values[s]
-                if name == "explained_variance":
-                    row[name] = value[0]
-                    row.update({f"{name}_{c}": v for c, v in zip(self.names, value[1:], strict=True)})
-                elif np.ndim(value) == 1:
-                    row.update({f"{name}_{c}": v for c, v in zip(self.names, value, strict=True)})
-                else:
-                    row[name] = value[()]
-            row["case"] = Case(int(row["case"])).name.lower()
-            row["seconds_sampling"], row["seconds_updating"] = times
-            row["steps_per_second"] = total / sum(times)
-            rows.append(row)
-        return rows
+        total = sum(float(np.sum(found["steps"])) for found in metrics)
+        rows: dict[int, Row] = {}
+        for group, part, found in zip(self._groups, state, metrics, strict=True):
+            for s, i in enumerate(group.members):
+                row: Row = {"iteration": k, "env_steps": int(np.asarray(part.env_steps)[s])}
+                for name, values in found.items():
+                    value = values[s]
+                    if name == "explained_variance":
+                        row[name] = value[0]
+                        row.update({f"{name}_{c}": v for c, v in zip(self.names, value[1:], strict=True)})
+                    elif name != "finite" and np.ndim(value) == 1:
+                        row.update({f"{name}_{c}": v for c, v in zip(self.names, value, strict=True)})
+                    elif name != "finite":
+                        row[name] = value[()]
+                row["case"] = Case(int(row["case"])).name.lower()
+                row["seconds_sampling"], row["seconds_updating"] = times
+                row["steps_per_second"] = total / sum(times)
+                rows[i] = row
+        return [rows[i] for i in range(len(rows))]
+
+
+class _Group:
+    """Runs that differ in numbers only, and the program that updates them; in a batch they lie from run `first` on."""
+
+    def __init__(self, trainer: Trainer, members: list[int], first: int, net: Any | None) -> None:
+        self.members = members
+        configs = [trainer.configs[i] for i in members]
+        config, spec = configs[0], trainer.spec
+        self._seeds = np.asarray([c.seed for c in configs], np.uint32)
+        self._numbers = jax.tree.map(lambda *xs: np.asarray(xs, np.float32), *map(numbers, configs))
+
+        def init(own: Numbers, seed: Any) -> LearnerState:
+            key = jax.random.fold_in(jax.random.key(seed), 2**31 - 1)
+            return _arrays_only(learner.init(with_numbers(config, own), spec, key, net))
+
+        def update(own: Numbers, state: Any, batch: Any, key: Any) -> Any:
+            return learner.update(with_numbers(config, own), spec, state, batch, key)
+
+        def update_part(own: Numbers, state: Any, batch: Any, keys: Any) -> Any:
+            mine = jax.tree.map(lambda x: x[first : first + len(members)], (batch, keys))
+            return jax.vmap(update)(own, state, *mine)
+
+        self._init, self._update = jax.jit(jax.vmap(init)), jax.jit(update_part)
+
+    def initial(self) -> LearnerState:
+        made: LearnerState = self._init(self._numbers, self._seeds)
+        return made
+
+    def update(self, state: LearnerState, batch: Batch, keys: Any) -> tuple[LearnerState, Row]:
+        """New states and metrics of these runs, from the batch and keys of all."""
+        done: tuple[LearnerState, Row] = self._update(self._numbers, state, batch, keys)
+        return done
 
 
 @jax.jit
-def _all_finite(values: tuple[Any, ...], valid: Any) -> tuple[Any, ...]:
-    return tuple(jnp.all(jnp.isfinite(v) | ~_mask(valid, v.ndim)) for v in values)
-
-
-def _mask(valid: Any, ndim: int) -> Any:
-    return valid.reshape(*valid.shape, *([1] * (ndim - valid.ndim)))
+def _keys(seeds: Any, iteration: Any) -> tuple[Any, Any]:
+    """For every run, a key to sample with and one to update with."""
+    pairs = jax.vmap(lambda s: jax.random.split(jax.random.fold_in(jax.random.key(s), iteration)))(seeds)
+    return pairs[:, 0], pairs[:, 1]
 
 
 def _arrays_only(state: LearnerState) -> LearnerState:
@@ -195,13 +259,25 @@ def _arrays_only(state: LearnerState) -> LearnerState:
     return state
 
 
-def _seed(tree: Any, s: int) -> Any:
-    """The part of a stacked tree that belongs to one seed."""
+def _take(tree: Any, s: int) -> Any:
+    """The part of a stacked tree that belongs to one run."""
     return jax.tree.map(lambda x: x[s], tree)
 
 
+def _alike(configs: Sequence[Config]) -> list[list[int]]:
+    """Positions of the configurations, those of one program together."""
+    programs: list[Config] = []
+    groups: list[list[int]] = []
+    for i, config in enumerate(map(program, configs)):
+        if config not in programs:
+            programs.append(config)
+            groups.append([])
+        groups[programs.index(config)].append(i)
+    return groups
+
+
 def _stack(batches: list[Batch]) -> Batch:
-    """Batches of several seeds as one, the shorter ones padded with rows that are not valid."""
+    """Batches of several runs as one, the shorter ones padded with rows that are not valid."""
     longest = max(len(b.reward) for b in batches)
 
     def fit(batch: Batch) -> Batch:
@@ -240,6 +316,18 @@ def _check(config: Config, spec: EnvSpec) -> None:
     )
 
 
+def _check_alike(configs: Sequence[Config]) -> None:
+    """Runs side by side share an environment and shapes."""
+    require(len(configs) > 0, "configs must hold at least one configuration")
+    for name in ("env", "task", "batch_size", "iterations", "networks"):
+        values = [getattr(config, name) for config in configs]
+        require(
+            all(value == values[0] for value in values),
+            f"runs side by side must have the same {name}, got {values[0]} and "
+            f"{next((value for value in values if value != values[0]), None)}",
+        )
+
+
 # -- run directories -------------------------------------------------------------------------------------------------
 
 
@@ -247,7 +335,7 @@ class Run(NamedTuple):
     """A finished or interrupted run."""
 
     directory: Path
-    state: LearnerState
+    state: State
     iterations: int
     """How many are done."""
     interrupted: bool
@@ -284,7 +372,10 @@ def loop(
     checkpoint_every: int = 10,
     resume: bool = False,
 ) -> Run:
-    """Train to the configured number of iterations, from the start or from the last checkpoint all seeds have."""
+    """Train to the configured number of iterations, from the start or from the last checkpoint all runs have.
+
+    One directory for each run, in the order of the trainer's configurations.
+    """
     config = trainer.config
     state, plan, done = trainer.initial(), None, 0
     if resume:
@@ -295,7 +386,7 @@ def loop(
     def save() -> None:
         meta = {"iteration": done, "plan": plan._asdict() if plan else None, "env": trainer.spec.name}
         for s, d in enumerate(directories):
-            checkpoint.save(d / "checkpoints", done, _seed(state, s), meta)
+            checkpoint.save(d / "checkpoints", done, trainer.run(state, s), meta)
 
     interrupted = False
     with _interruptible(watcher) as asked_to_stop:
@@ -318,27 +409,26 @@ def loop(
                 writer.close()
     for s, d in enumerate(directories):
         if done == config.iterations:
-            checkpoint.write(d / "policy.npz", _seed(state.policy, s), {"env": trainer.spec.name})
+            checkpoint.write(d / "policy.npz", trainer.run(state, s).policy, {"env": trainer.spec.name})
     return Run(directories[0] if len(directories) == 1 else directories[0].parent, state, done, interrupted)
 
 
 def _restore(
-    trainer: Trainer, directories: Sequence[Path], like: LearnerState, watcher: Watcher
-) -> tuple[LearnerState, Plan | None, int]:
-    """The newest checkpoint that every seed has."""
-    single = _seed(like, 0)
+    trainer: Trainer, directories: Sequence[Path], like: State, watcher: Watcher
+) -> tuple[State, Plan | None, int]:
+    """The newest checkpoint that every run has."""
     common = set.intersection(*(set(checkpoint.checkpoints(d / "checkpoints")) for d in directories))
     for k in sorted(common, reverse=True):
         try:
             loaded = [
-                checkpoint.load(checkpoint.checkpoints(d / "checkpoints")[k], single) for d in directories
+                checkpoint.load(checkpoint.checkpoints(d / "checkpoints")[k], trainer.run(like, i))
+                for i, d in enumerate(directories)
             ]
         except CorralError as error:
             watcher.note(f"{error}; going back to the one before")
             continue
         plan = loaded[0][1]["plan"]
-        trees = [tree for tree, _ in loaded]
-        return jax.tree.map(lambda *xs: jnp.stack(xs), *trees), Plan(**plan) if plan else None, k
+        return trainer.stacked([tree for tree, _ in loaded]), Plan(**plan) if plan else None, k
     require(not common, f"no checkpoint under {directories[0]} can be used")
     return like, None, 0
 
@@ -376,16 +466,16 @@ def run(
 ) -> Run:
     """Train `seeds` seeds (seed, seed + 1, …) into a new directory; several go into folders `seed-<n>` in it."""
     require(seeds >= 1, f"seeds must be at least 1, got {seeds}")
-    numbers = range(config.seed, config.seed + seeds)
     require(
         not (directory.exists() and any(directory.iterdir())),
         f"{directory} exists and is not empty: choose another with --out, or continue it with `corral resume {directory}`",
     )
-    trainer = Trainer(config, make_env(config, threads), numbers)
-    directories = [directory] if seeds == 1 else [directory / f"seed-{s}" for s in numbers]
-    for seed, folder in zip(numbers, directories, strict=True):
+    configs = [replace(config, seed=seed) for seed in range(config.seed, config.seed + seeds)]
+    trainer = Trainer(configs, make_env(config, threads))
+    directories = [directory] if seeds == 1 else [directory / f"seed-{c.seed}" for c in configs]
+    for own, folder in zip(configs, directories, strict=True):
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        settings.save(replace(config, seed=seed), folder / "config.toml")
+        settings.save(own, folder / "config.toml")
     return loop(trainer, directories, watcher or Silent(), checkpoint_every=checkpoint_every)
 
 
@@ -395,5 +485,5 @@ def resume(
     """Go on with a run that was interrupted or killed, bit for bit as if it had not been."""
     directories = logs.run_directories(directory)
     configs = [settings.load(folder / "config.toml") for folder in directories]
-    trainer = Trainer(configs[0], make_env(configs[0], threads), [config.seed for config in configs])
+    trainer = Trainer(configs, make_env(configs[0], threads))
     return loop(trainer, directories, watcher or Silent(), checkpoint_every=checkpoint_every, resume=True)
