@@ -19,6 +19,9 @@ COMMANDS: dict[str, str] = {
     "evaluate": "return and costs of a trained policy, with confidence intervals and a verdict",
     "envs": "list the environments with their sizes, horizons, constraints and limits",
     "render": "a film of an environment or a trained policy, and its paths from above",
+    "reproduce": "the paper's experiments and figures with one command, at three scales",
+    "grid": "carry out an experiment file of your own, resumably, and draw its figure and table",
+    "report": "one self-contained HTML page about runs: curves, cases, trajectories, settings",
     "bounds": "check every theoretical result of the paper on random finite CMDPs",
     "tabular": "exact CPO on a gridworld with hazards, against the linear-programming optimum",
 }

@@ -1,0 +1,147 @@
+"""Where results come from: provenance.json in the folder of every run, an entry for each session that worked on it."""
+
+import json
+import os
+import platform
+import subprocess
+import time
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from corral.experiments.plan import Job, config_hash
+from corral.files import write_atomically
+
+FILE = "provenance.json"
+
+_PACKAGES = (
+    "corral",
+    "jax",
+    "jaxlib",
+    "equinox",
+    "optax",
+    "numpy",
+    "scipy",
+    "mujoco",
+    "mujoco-mjx",
+    "warp-lang",
+)
+
+
+class Session:
+    """This process's work on some runs, written down when it begins, now and then, and when it ends."""
+
+    def __init__(self, jobs: list[Job], begins: list[int]) -> None:
+        """`begins`: the iteration each run is continued from."""
+        self._began, self._date = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self._jobs, self._begins = jobs, begins
+        self._before = [read(job.folder).get("sessions", []) for job in jobs]
+        self._written = 0.0
+        self.write(0)
+
+    def tick(self, iterations: int) -> None:
+        """So many iterations have been made; written at most once a minute."""
+        if time.monotonic() - self._written > 60:
+            self.write(iterations)
+
+    def write(self, iterations: int) -> None:
+        """Write what is known now."""
+        self._written = time.monotonic()
+        for job, begin, before in zip(self._jobs, self._begins, self._before, strict=True):
+            session = {
+                "date": self._date,
+                "seconds": round(self._written - self._began, 1),
+                "first_iteration": begin,
+                "iterations": iterations,
+                "runs_side_by_side": len(self._jobs),
+                **here(),
+            }
+            content = {
+                "env": job.config.env,
+                "seed": job.config.seed,
+                "config_sha256": config_hash(job.config),
+                "sessions": [*before, session],
+            }
+            write_atomically(job.folder / FILE, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """What is written in the folder of a run; nothing if nobody wrote it or it is damaged."""
+    try:
+        content = json.loads((folder / FILE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+@cache
+def here() -> dict[str, Any]:
+    """The code and the machine of this process."""
+    import jax
+
+    device = jax.devices()[0]
+    return {
+        **_commit(),
+        "packages": {name: version for name in _PACKAGES if (version := _version(name))},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "gpu": device.device_kind if device.platform != "cpu" else None,
+    }
+
+
+def _commit() -> dict[str, Any]:
+    """The commit of the source and whether it was changed since; unknown outside a checkout.
+
+    Where the source travels without its history, CORRAL_COMMIT may say which it is.
+    """
+    source = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        command = ["git", "-c", "safe.directory=*", "-C", str(source), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
+
+    try:
+        return {
+            "commit": git("rev-parse", "HEAD"),
+            "dirty": bool(git("status", "--porcelain", "--", str(source.parent))),
+        }
+    except (OSError, subprocess.SubprocessError):
+        return {"commit": os.environ.get("CORRAL_COMMIT"), "dirty": None}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def summary(folders: list[Path]) -> dict[str, Any]:
+    """The provenance of many runs in little room: what they share once, and for each machine and commit its part."""
+    parts: dict[str, dict[str, Any]] = {}
+    for folder in folders:
+        for session in read(folder).get("sessions", []):
+            fixed = ("commit", "dirty", "packages", "python", "platform", "cpu", "cores", "gpu")
+            same = {name: session.get(name) for name in fixed}
+            part = parts.setdefault(json.dumps(same, sort_keys=True), same | _EMPTY)
+            # Runs side by side share the time: each is charged its part.
+            part["hours"] += session["seconds"] / 3600 / max(1, session["runs_side_by_side"])
+            part["iterations"] += session["iterations"]
+            part["first"] = min(filter(None, (part["first"], session["date"])))
+            part["last"] = max(filter(None, (part["last"], session["date"])))
+    ordered = sorted(parts.values(), key=lambda part: str(part["first"]))
+    return {"runs": len(folders), "work": [part | {"hours": round(part["hours"], 3)} for part in ordered]}
+
+
+_EMPTY: dict[str, Any] = {"hours": 0.0, "iterations": 0, "first": None, "last": None}
