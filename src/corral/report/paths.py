@@ -1,0 +1,77 @@
+"""What the final policies do, seen from above: a few episodes of each, which begin alike for all of them."""
+
+from itertools import count, pairwise
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from corral import envs, nets
+from corral.envs.models import WALL_HALF_THICKNESS, WALL_INNER
+from corral.envs.render import Trajectory, record
+from corral.envs.scenarios import Scenario
+from corral.envs.tasks import Circle, Gather
+from corral.errors import CorralError
+from corral.evaluate import load_policy
+from corral.report.runs import Run
+
+EPISODES = 4
+_SEED = 0
+"""Of starts, layouts and actions: the same for every policy, so that they can be compared."""
+_POINTS = 300
+"""Points of a path at most."""
+
+_draw = eqx.filter_jit(lambda policy, obs, key: nets.sample(policy(obs), key))
+
+
+def play(run: Run) -> dict[str, Any]:
+    """Episodes of the run's final policy with the map they happen on, or `missing`: why there are none."""
+    if not run.finished:
+        missing = f"no final policy, {len(run.metrics):,} of {run.config.iterations:,} iterations done"
+        return {"missing": missing}
+    if run.config.env not in envs.names():
+        return {"missing": f"there is no map of {run.config.env}"}
+    try:
+        scenario = envs.scenario(run.config.env, **run.config.task)
+        policy, _ = load_policy(run.folder, run.config, scenario.spec)
+    except CorralError as error:
+        return {"missing": str(error)}
+    keys = (jax.random.fold_in(jax.random.key(_SEED), step) for step in count())
+    trajectories = record(
+        scenario, lambda obs: np.asarray(_draw(policy, obs, next(keys))), EPISODES, seed=_SEED
+    )
+    return {"map": _map(scenario), "episodes": [_episode(t) for t in trajectories]}
+
+
+def _map(scenario: Scenario) -> dict[str, Any]:
+    """What stands about in every episode, in metres."""
+    task = scenario.task
+    if isinstance(task, Gather):
+        walls = {"wall": WALL_INNER, "thick": 2 * WALL_HALF_THICKNESS}
+        return {"kind": "gather", "apples": task.apples, "catch": task.catch_range} | walls
+    assert isinstance(task, Circle)
+    return {"kind": "circle", "d": task.d, "x": task.x_lim, "y": task.y_lim}
+
+
+def _episode(trajectory: Trajectory) -> dict[str, Any]:
+    """Path in centimetres' precision; of a long one every k-th point, and k steps cost something if one of them does."""
+    every = -(-trajectory.steps // _POINTS) if trajectory.steps else 1
+    chosen = [*range(0, trajectory.steps, every), trajectory.steps]
+    costly = np.any(trajectory.costs > 0, axis=-1)
+    path = trajectory.com[:, :2]
+    return {
+        "path": _metres(path[chosen]),
+        "costly": "".join("1" if costly[a:b].any() else "0" for a, b in pairwise(chosen)),
+        "hits": _metres(path[1:][costly]) if len(trajectory.objects) else [],
+        "objects": _metres(trajectory.objects),
+        "left": "".join("1" if present else "0" for present in trajectory.present[-1]),
+        "steps": trajectory.steps,
+        "return": float(f"{trajectory.reward.sum():.5g}"),
+        "costs": [float(f"{cost:.5g}") for cost in trajectory.costs.sum(axis=0)],
+    }
+
+
+def _metres(points: np.ndarray) -> list[float]:
+    """x, y, x, y, …"""
+    return [round(float(value), 2) for value in np.asarray(points).ravel()]
