@@ -184,12 +184,17 @@ class Browser:
         ]
 
 
+def pytest_collection_modifyitems(items):
+    """Without a browser, say so in one line instead of one for every test."""
+    if executable() is None:
+        why = "no Chromium: the page of `corral report` was not opened in a browser (Debian: apt-get install chromium)"
+        for item in items:
+            if "browser" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.skip(why))
+
+
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
-    if executable() is None:
-        pytest.skip(
-            "no Chromium here, so the page of `corral report` was not opened in a browser (Debian: apt-get install chromium)"
-        )
     browser = Browser(tmp_path_factory.mktemp("profile"))
     yield browser
     browser.close()

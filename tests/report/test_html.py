@@ -122,6 +122,21 @@ def test_columns_have_five_digits_and_constant_ones_are_a_single_value():
     assert contents.column(np.array([np.nan, np.nan])) is None
 
 
+def test_unknown_limits_and_environments_are_no_obstacle():
+    columns = {
+        "iteration": np.arange(2),
+        "return": np.ones(2),
+        "cost_z": np.ones(2),
+        "shaped_cost_z": np.ones(2),
+    }
+    metrics = log.Metrics(columns | {"limit_z": np.array([np.nan, np.inf])})
+    (group,) = contents.groups(
+        runs.group([runs.Run(Path("nowhere"), Config("mine"), metrics)]), lambda done, total: None
+    )
+    assert group["constraints"] == [{"name": "z", "limit": None, "about": ""}]
+    assert json.loads(html.embedded(group))["runs"][0]["summary"]["constraints"][0]["over"] == 0
+
+
 def _long_run(iterations: int, seed: int) -> runs.Run:
     names = log.columns(["x"])
     random = np.random.default_rng(seed)

@@ -10,6 +10,7 @@ import numpy as np
 from corral import envs
 from corral.config import ALGOS, Config
 from corral.config_file import field_docs
+from corral.errors import CorralError
 from corral.report import paths
 from corral.report.runs import Group, Run, flat, summary
 from corral.trust_region.dual import Case
@@ -57,22 +58,26 @@ def _heading(group: Group) -> dict[str, Any]:
     config, metrics = group.config, group.runs[0].metrics
     described = _descriptions(config)
     planned = ", ".join(map(str, sorted({run.config.iterations for run in group.runs})))
-    limits = [{"name": name, "limit": metrics[f"limit_{name}"][-1].item()} for name in metrics.constraints]
+    constraints = [
+        {"name": name, "limit": _short(float(metrics[f"limit_{name}"][-1])), "about": described.get(name, "")}
+        for name in metrics.constraints
+    ]
     return {
         "label": group.label,
         "env": config.env,
         "algo": config.algo.name,
         "shaped": config.shape_costs,
-        "constraints": [limit | {"about": described.get(limit["name"], "")} for limit in limits],
+        "constraints": constraints,
         "config": flat(config) | {"iterations": planned},
     }
 
 
 def _descriptions(config: Config) -> dict[str, str]:
     """What the constraints of one of our environments count."""
-    if config.env not in envs.names():
+    try:
+        return {c.name: c.description for c in envs.spec(config.env, **config.task).constraints}
+    except CorralError:  # not ours, or with parameters it has no more
         return {}
-    return {c.name: c.description for c in envs.spec(config.env, **config.task).constraints}
 
 
 def _run(run: Run) -> dict[str, Any]:

@@ -74,4 +74,4 @@ def _episode(trajectory: Trajectory) -> dict[str, Any]:
 
 def _metres(points: np.ndarray) -> list[float]:
     """x, y, x, y, …"""
-    return [round(float(value), 2) for value in np.asarray(points).ravel()]
+    return [round(float(value), 2) for value in np.nan_to_num(points).ravel()]

@@ -89,7 +89,7 @@ function buildCharts() {
   new Chart(el("h3", {}, "Return ", el("span", { class: "quiet" }, "per episode")), () => "return", () => []);
   const names = [...new Set(groups.flatMap((group) => group.constraints.map((c) => c.name)))];
   for (const name of names) {
-    const limit = (group) => group.constraints.filter((c) => c.name === name).map((c) => c.limit);
+    const limit = (group) => group.constraints.filter((c) => c.name === name && c.limit !== null).map((c) => c.limit);
     const kind = (group) => group.shaped && !state.trueCost ? "shaped_cost" : "cost";
     new Chart(costTitle(groups, name), (group) => `${kind(group)}_${name}`, limit);
   }
@@ -129,7 +129,8 @@ function metricTitle(groups, names, k) {
 function metricLimit(group, column) {
   if (column === "kl") return [Number(group.config["trust.delta"])];
   const limited = ["cost_", "shaped_cost_", "effective_limit_"];
-  return group.constraints.filter((c) => limited.some((kind) => column === kind + c.name)).map((c) => c.limit);
+  const owners = group.constraints.filter((c) => limited.some((kind) => column === kind + c.name) && c.limit !== null);
+  return owners.map((c) => c.limit);
 }
 
 byId("seeds").addEventListener("click", () => {

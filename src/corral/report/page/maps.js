@@ -69,7 +69,7 @@ function circle(map, half, episodes) {
     svg("line", { x1: sign * limit, x2: sign * limit, y1: -half, y2: half, stroke: INK.limit, ...dashes })));
   return canvas(half, "Paths on the circle, from above", beyond(map.x, 0), map.y === null ? [] : beyond(map.y, 90),
     svg("circle", { r: map.d, fill: "none", stroke: INK.good, "stroke-width": 2.4 * unit }),
-    episodes.map((episode) => path(episode, unit, 0.75)), scaleBar(half, unit));
+    episodes.map((episode) => path(episode, unit, 0.75)), scaleBar(-half + 10 * unit, -half + 10 * unit, 5, unit));
 }
 
 function arena(map, episode) {
@@ -83,7 +83,7 @@ function arena(map, episode) {
   });
   const hits = pairs(episode.hits).map(([x, y]) => diamond(x, y, 5 * unit));
   return canvas(half, "The path among apples and bombs, from above", box(half, "var(--wall)"), box(map.wall, "var(--safe)"),
-    objects, path(episode, unit, 1), hits, scaleBar(half, unit));
+    objects, path(episode, unit, 1), hits, scaleBar(-map.wall + 6 * unit, map.wall - 16 * unit, 2, unit));
 }
 
 // Apples are discs, bombs crosses; hollow when caught.
@@ -127,8 +127,7 @@ function path(episode, unit, opacity) {
     dot(points[0], "var(--safe)"), dot(points[points.length - 1], "var(--text)")];
 }
 
-function scaleBar(half, unit) {
-  const length = half > 8 ? 5 : 2, x = -half + 10 * unit, y = -half + 10 * unit;
+function scaleBar(x, y, length, unit) {
   const place = { transform: `translate(${x + length / 2} ${y + 5 * unit}) scale(1 -1)`, "text-anchor": "middle" };
   return [svg("line", { x1: x, x2: x + length, y1: y, y2: y, stroke: "var(--text)", "stroke-width": 2 * unit }),
     svg("text", { ...place, style: `font-size: ${10 * unit}px; fill: var(--text)` }, `${length} m`)];
@@ -143,7 +142,7 @@ function mapKey(gather) {
   const circleEntries = [[line(INK.good), "target circle"], [icon(svg("rect", area)), "costs 1 a step"],
     [line(INK.path), "path"], [line(INK.cost), "path, where it costs"]];
   const gatherEntries = [[thing(true, true), "apple"], [thing(true, false), "apple, caught"], [thing(false, true), "bomb"],
-    [thing(false, false), "bomb, caught"], [icon(diamond(11, 8, 6)), "where"], [line(INK.path), "path"]];
+    [thing(false, false), "bomb, caught"], [icon(diamond(11, 8, 6)), "a bomb was caught here"], [line(INK.path), "path"]];
   const ends = [[dot("var(--safe)"), "start"], [dot("var(--text)"), "end"]];
   return [...(gather ? gatherEntries : circleEntries), ...ends].map(([mark, text]) => el("li", {}, mark, text));
 }

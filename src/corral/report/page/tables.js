@@ -30,11 +30,11 @@ function iterations(runs) {
   return { text: done.toLocaleString("en") + whole, sort: done };
 }
 
-function average(values, limit = Infinity) {
+function average(values, limit = null) {
   if (!values.length) return { text: "–", sort: null };
   const centre = mean(values);
   const note = values.length > 1 ? ` ± ${Number(deviation(values).toPrecision(2))}` : "";
-  return { text: format(centre), sort: centre, over: centre > limit, note };
+  return { text: format(centre), sort: centre, over: limit !== null && centre > limit, note };
 }
 
 function tableColumns() {
