@@ -15,6 +15,7 @@ from corral.config import CPO, Algo, Config, Networks
 from corral.envs.base import Box, ConstraintSpec, Discrete, Env, EnvSpec, HostEnv
 from corral.errors import CorralError, require, require_finite
 from corral.nets import Policy
+from corral.rollout.host import Lanes
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def _environment(
     config: Config,
     constraints: Sequence[Constraint],
     horizon: int | None,
-) -> Env | HostEnv:
+) -> Env | HostEnv | Lanes:
     if isinstance(env, Env | HostEnv):
         return env
     if isinstance(env, str) and env in envs.names():

@@ -14,11 +14,12 @@ from jaxtyping import Float
 
 from corral import checkpoint, learner, log, settings, training
 from corral.config import Config
-from corral.envs.base import Env, EnvSpec, HostEnv
+from corral.envs.base import Env, EnvSpec
 from corral.errors import CorralError, require
 from corral.estimate import Batch
 from corral.nets import Policy
 from corral.rollout import device, host
+from corral.rollout.host import Lanes
 
 SURE = 0.975
 """Probability from which a limit counts as met, and one minus that from which it counts as broken."""
@@ -114,7 +115,7 @@ def load_policy(folder: Path, config: Config, spec: EnvSpec) -> tuple[Policy, Pa
 
 
 def _sample(
-    env: Env | HostEnv,
+    env: Env | Lanes,
     policy: Policy,
     key: Any,
     episodes: int,
@@ -128,7 +129,7 @@ def _sample(
     for portion, start in enumerate(range(0, episodes, most)):
         count = min(most, episodes - start)
         fresh = jax.random.fold_in(key, portion)
-        if isinstance(env, HostEnv):
+        if isinstance(env, Lanes):
             batch = host.collect(env, policy, fresh, count, deterministic=deterministic)
         else:
             batch = device.collect_jit(env, policy, fresh, count, deterministic)

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from corral.config import Critic, Networks, Shaping
 from corral.estimate import Batch, masked_mean
+from corral.local import stride
 from corral.nets import MLP, apply_stacked, stack_mlps
 from corral.trust_region import cg, fisher
 
@@ -77,33 +78,39 @@ def fit_critics(
     returns: Float[Array, "n c"],
     critic: Critic,
     key: Key[Array, ""],
+    fisher_fraction: float = 1.0,
 ) -> Critics:
     """Critics fitted to the batch's returns, by the method `critic` names."""
     features = critics.features(batch.obs, elapsed)
     inputs, targets = _scale(features, batch), _scale(returns, batch)
     x, y = inputs.unit(features), targets.unit(returns)
     if critic.method == "natural":
-        nets, optimizer = _natural_step(critics.nets, x, y, batch, critic.step), critics.optimizer
+        nets, optimizer = (
+            _natural_step(critics.nets, x, y, batch, critic.step, fisher_fraction),
+            critics.optimizer,
+        )
     else:
         nets, optimizer = _early_stopped(critics, x, y, batch, critic, key)
     return Critics(nets, inputs, targets, optimizer, critics.sees_time)
 
 
 def _natural_step(
-    nets: MLP, x: Float[Array, "n i"], y: Float[Array, "n c"], batch: Batch, step: float
+    nets: MLP, x: Float[Array, "n i"], y: Float[Array, "n c"], batch: Batch, step: float, fraction: float
 ) -> MLP:
     """One step of each network along the natural gradient of its squared error, to a KL of `step`.
 
     The prediction is read as a Gaussian's mean with the residuals' variance σ²: KL = ½ mean (Δf)²/σ², so the Fisher matrix
-    is JᵀJ/(nσ²), and the gradient of the mean log-likelihood Jᵀ(y − f)/(nσ²).
+    is JᵀJ/(nσ²), and the gradient of the mean log-likelihood Jᵀ(y − f)/(nσ²). Its products use a share of the rows.
     """
     w = batch.valid / jnp.sum(batch.valid)
+    some = slice(None, None, stride(fraction))
+    some_w = w[some] / jnp.sum(w[some])
 
     def one(net: MLP, target: Float[Array, " n"]) -> MLP:
         arrays, static = eqx.partition(net, eqx.is_inexact_array)
         theta, unravel = ravel_pytree(arrays)
 
-        def predict(theta: Array) -> Array:
+        def predict(theta: Array, x: Array = x) -> Array:
             return eqx.combine(unravel(theta), static)(x)[:, 0]
 
         residual = target - predict(theta)
@@ -111,7 +118,11 @@ def _natural_step(
         _, pull = jax.vjp(predict, theta)
         (g,) = pull(w * residual / variance)
         product = fisher.operator(
-            lambda t: (predict(t),), theta, weights=w, damping=1e-5, metric=lambda _, v: (v[0] / variance,)
+            lambda t: (predict(t, x[some]),),
+            theta,
+            weights=some_w,
+            damping=1e-5,
+            metric=lambda _, v: (v[0] / variance,),
         )
         direction = cg.solve(product, g[:, None], iterations=10).x[:, 0]
         curvature = direction @ g

@@ -122,7 +122,9 @@ def update(
     if config.shape_costs:
         ahead = unsafe_ahead(batch.costs, batch, config.shaping.horizon)
         predictors, predictor_loss = fit_predictors(state.predictors, batch, ahead, config.shaping)
-    critics = fit_critics(state.critics, batch, elapsed, returns, config.critic, key)
+    critics = fit_critics(
+        state.critics, batch, elapsed, returns, config.critic, key, config.trust.fisher_fraction
+    )
     if policy.normalizer is not None:
         policy = Policy(
             policy.net, policy.log_std, policy.normalizer.updated(batch.obs, valid.astype(jnp.float32))

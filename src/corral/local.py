@@ -101,13 +101,17 @@ def make(flat: Flat, samples: Samples, trust: TrustRegion) -> Local:
     return Local(flat, samples, old, nets.log_prob(old, samples.action), trust)
 
 
+def stride(fraction: float) -> int:
+    """Fisher products may use a share of the batch: every k-th row, which takes from all episodes alike."""
+    return max(1, round(1 / fraction))
+
+
 def restricted(
     local: Local, g: Float[Array, " p"], B: Float[Array, "p m"]
 ) -> tuple[subspace.Restricted, Float[Array, ""]]:
     """The subproblem on the span of conjugate-gradient solutions for g and B, and CG's worst residual."""
     s, trust = local.samples, local.trust
-    # Fisher products may use a share of the batch: every k-th row, which takes from all episodes alike.
-    every = max(1, round(1 / trust.fisher_fraction))
+    every = stride(trust.fisher_fraction)
     obs, weight = s.obs[::every], s.weight[::every]
     weight = weight / jnp.sum(weight)
     product = fisher.operator(

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from corral import checkpoint, envs, learner, settings
+from corral import checkpoint, devices, envs, learner, settings
 from corral import log as logs
 from corral.config import CPO, Config, Numbers, numbers, program, with_numbers
 from corral.envs.base import Env, EnvSpec, HostEnv
@@ -27,6 +27,7 @@ from corral.errors import CorralError, require
 from corral.estimate import Batch
 from corral.learner import LearnerState
 from corral.rollout import device, host
+from corral.rollout.host import Lanes
 from corral.trust_region.dual import Case
 
 Row = dict[str, Any]
@@ -70,12 +71,14 @@ class Trainer:
     are updated by one program too. The state is a tuple of `LearnerState`s, one for each group, with a leading axis of runs.
     """
 
-    def __init__(self, configs: Sequence[Config], env: Env | HostEnv, net: Any | None = None) -> None:
+    def __init__(self, configs: Sequence[Config], env: Env | HostEnv | Lanes, net: Any | None = None) -> None:
         self.spec: EnvSpec = env.spec
         for config in configs:
             _check(config, self.spec)
         _check_alike(configs)
-        self.config, self.configs, self.env = configs[0], tuple(configs), env
+        self.config, self.configs = configs[0], tuple(configs)
+        self.mesh = devices.mesh()
+        self.env: Env | Lanes = Lanes([env]) if isinstance(env, HostEnv) else env
         self.names = [c.name for c in self.spec.constraints]
         self._groups: list[_Group] = []
         for members in _alike(configs):
@@ -89,9 +92,18 @@ class Trainer:
 
         def collect(policies: tuple[Any, ...], keys: Any, episodes: int) -> Any:
             policy = jax.tree.map(lambda *parts: jnp.concatenate(parts), *policies)
-            return jax.vmap(lambda p, k: device.collect(env, p, k, episodes))(policy, keys)  # type: ignore[arg-type]
+            sample = lambda p, k: device.collect(env, p, k, episodes, mesh=self.mesh)  # type: ignore[arg-type]  # noqa: E731
+            return self._spread(jax.vmap(sample)(policy, keys), jax.lax.with_sharding_constraint)
 
         self._collect = eqx.filter_jit(collect)
+
+    def _spread(self, batch: Batch, put: Callable[[Any, Any], Any]) -> Batch:
+        """Rows split among the devices, what there is one of per episode on all of them."""
+        if self.mesh is None:
+            return batch
+        rows, all_of_it = devices.split(self.mesh, 1), devices.whole(self.mesh)
+        size = batch.reward.shape
+        return jax.tree.map(lambda x: put(x, rows if x.shape[:2] == size else all_of_it), batch)
 
     # -- state ---------------------------------------------------------------------------------------------------
 
@@ -118,17 +130,22 @@ class Trainer:
         length = float(np.mean(np.concatenate([np.asarray(part.length) for part in state])))
         if before is not None and abs(before.episodes * length / self.config.batch_size - 1) <= 0.2:
             return before
-        if before is None and isinstance(self.env, Env):
+        if before is None:
             length = self._first_length(state)
-        episodes = max(2, round(self.config.batch_size / max(length, 1)))
-        return Plan(episodes, max(256, self.config.batch_size // 16))
+        # A multiple of the devices, so that each has the same share.
+        share = 1 if self.mesh is None else self.mesh.size
+        episodes = max(2, share * round(self.config.batch_size / max(length, 1) / share))
+        return Plan(episodes, share * -(-max(256, self.config.batch_size // 16) // share))
 
     def _first_length(self, state: State) -> float:
         """Mean length of a few episodes of the untrained policy: the horizon is only a bound."""
-        policy = _take(state[0].policy, 0)
-        assert isinstance(self.env, Env)
-        batch = device.collect_jit(self.env, policy, jax.random.key(0), 256)
-        return float(jnp.sum(batch.valid) / jnp.sum(batch.present))
+        policy, key = _take(jax.device_get(state[0].policy), 0), jax.random.key(0)
+        if isinstance(self.env, Lanes):
+            few = min(32, max(2, self.config.batch_size // self.spec.horizon))
+            batch = host.collect(self.env, jax.device_put(policy), key, few)
+        else:
+            batch = device.collect_jit(self.env, policy, key, 256)
+        return float(np.sum(batch.valid) / np.sum(batch.present))
 
     # -- one iteration -------------------------------------------------------------------------------------------
 
@@ -151,13 +168,17 @@ class Trainer:
 
     def sample(self, state: State, plan: Plan, keys: Any) -> Batch:
         """A batch for every run, with a leading axis of runs, group after group."""
-        if isinstance(self.env, HostEnv):
-            policies = [_take(p.policy, s) for p in state for s in range(len(p.iteration))]
+        if isinstance(self.env, Lanes):
+            # One copy on one device: a policy on all of them would act once on each.
+            copies = jax.device_put(jax.device_get([p.policy for p in state]), jax.local_devices()[0])
+            policies = [
+                _take(c, s) for c, p in zip(copies, state, strict=True) for s in range(len(p.iteration))
+            ]
             batches = [
                 host.collect(self.env, policy, key, plan.episodes, plan.rows)
                 for policy, key in zip(policies, keys, strict=True)
             ]
-            return _stack(batches)
+            return self._spread(_stack(batches), jax.device_put)
         batch: Batch = self._collect(tuple(part.policy for part in state), keys, plan.episodes)
         return batch
 
@@ -230,7 +251,9 @@ class _Group:
             mine = jax.tree.map(lambda x: x[first : first + len(members)], (batch, keys))
             return jax.vmap(update)(own, state, *mine)
 
-        self._init, self._update = jax.jit(jax.vmap(init)), jax.jit(update_part)
+        everywhere = None if trainer.mesh is None else devices.whole(trainer.mesh)
+        self._init = jax.jit(jax.vmap(init), out_shardings=everywhere)
+        self._update = jax.jit(update_part, out_shardings=everywhere)
 
     def initial(self) -> LearnerState:
         made: LearnerState = self._init(self._numbers, self._seeds)
@@ -445,14 +468,17 @@ def shown(rows: list[Row]) -> Row:
     } | {"seeds": plain}
 
 
-def make_env(config: Config, threads: int | None = None) -> Env | HostEnv:
+def make_env(config: Config, threads: int | None = None) -> Env | Lanes:
     """The environment of a configuration: on the device for the Point and where there is an accelerator, else on threads."""
+    task: dict[str, Any] = dict(config.task)
     if config.env.startswith("point-") or jax.default_backend() != "cpu":
-        task: dict[str, Any] = dict(config.task)
         return envs.make(config.env, **task)
-    horizon = envs.spec(config.env, **config.task).horizon
-    slots = max(2, min(256, config.batch_size // horizon))
-    return envs.make_host(config.env, slots, threads, **config.task)
+    slots = max(2, min(256, config.batch_size // envs.spec(config.env, **task).horizon))
+    # Two lanes whatever the machine, as results depend on their number; the threads are shared out between them.
+    each = max(1, (threads or devices.cores()) // 2)
+    return Lanes(
+        [envs.make_host(config.env, size, each, **task) for size in (slots - slots // 2, slots // 2)]
+    )
 
 
 def run(

@@ -26,10 +26,11 @@ class Config:
 def main(argv: list[str]) -> int:
     """Run the command; 130 if Ctrl-C ended it early."""
     config = parse(Config, argv, "resume")
-    from corral import log, settings, training
+    from corral import devices, log, settings, training
     from corral.cli.train import console, finish
     from corral.display import Display
 
+    devices.use_cores()
     folders = log.run_directories(config.directory)
     saved = settings.load(folders[0] / "config.toml")
     display = Display(console(config.json))

@@ -19,9 +19,10 @@ def main(argv: list[str]) -> int:
 
     config, options = settings.from_argv(argv)
     directory = _directory(options)
-    from corral import training
+    from corral import devices, training
     from corral.display import Display
 
+    devices.use_cores()
     display = Display(console(options.json))
     display.start(config, config.iterations, seeds=options.seeds)
     try:

@@ -11,13 +11,13 @@ touches. Results are, bit for bit, those of `mj_step` followed by `mj_forward`.
 `mujoco.rollout` and `mjbatch` run whole `mj_step`s and would need the fifth pass: see docs/environments.md.
 """
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import mujoco
 import numpy as np
 
+from corral import devices
 from corral.envs import native
 from corral.envs.models import compile_model
 from corral.envs.robots import Robot
@@ -36,8 +36,7 @@ class Physics:
     """
 
     def __init__(self, robot: Robot, walls: bool, count: int, threads: int | None = None) -> None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.threads = cores if threads is None else threads
+        self.threads = devices.cores() if threads is None else threads
         require(self.threads >= 1, f"threads must be at least 1, got {self.threads}")
         self.model = compile_model(robot.name, walls)
         self.states = np.zeros((count, len(robot.start) + robot.nv + 6 + robot.wrench_size))

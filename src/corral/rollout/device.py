@@ -1,5 +1,6 @@
 """Rollouts of functional environments: all episodes side by side, one scan over time, nothing leaves the device."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -7,9 +8,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Key
 
 from corral import nets
+from corral.devices import ROWS
 from corral.envs.base import Env, select
 from corral.estimate import Batch
 from corral.nets import Policy
@@ -17,21 +20,28 @@ from corral.nets import Policy
 
 @partial(jax.named_call, name="rollout")
 def collect(
-    env: Env, policy: Policy, key: Key[Array, ""], episodes: int, deterministic: bool = False
+    env: Env,
+    policy: Policy,
+    key: Key[Array, ""],
+    episodes: int,
+    deterministic: bool = False,
+    mesh: Mesh | None = None,
 ) -> Batch:
     """`episodes` fresh episodes under the policy, each to its end, as a batch of episodes × horizon rows.
 
-    A robot whose episode is over stays where it is until the slowest is done; its rows are not valid.
+    A robot whose episode is over stays where it is until the slowest is done; its rows are not valid. With a mesh of
+    devices, each simulates a share of the episodes.
     """
     horizon = env.spec.horizon
     start, play = jax.random.split(key)
-    states, obs = jax.vmap(env.reset)(jax.random.split(start, episodes))
+    move = _on_each(mesh, jax.vmap(env.step))
+    states, obs = _on_each(mesh, jax.vmap(env.reset))(jax.random.split(start, episodes))
 
     def step(carry: tuple[Any, Array, Array], key: Array) -> tuple[tuple[Any, Array, Array], Any]:
         states, obs, alive = carry
         z = policy(obs)
         action = nets.mode(z) if deterministic else nets.sample(z, key)
-        moved, out = jax.vmap(env.step)(states, action)
+        moved, out = move(states, action)
         ended = out.terminated | out.truncated
         broken = jnp.broadcast_to(jnp.asarray(out.broken), ended.shape)
         row = (
@@ -69,6 +79,15 @@ def collect(
         truncated=jnp.any(truncated.reshape(episodes, horizon), axis=1) | unfinished,
         present=jnp.ones(episodes, bool),
         broken=jnp.sum(broken, dtype=jnp.int32),
+    )
+
+
+def _on_each(mesh: Mesh | None, simulate: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of many robots, run by each device on its own: a simulator's kernels cannot be partitioned from outside."""
+    if mesh is None:
+        return simulate
+    return jax.shard_map(
+        simulate, mesh=mesh, in_specs=PartitionSpec(ROWS), out_specs=PartitionSpec(ROWS), check_vma=False
     )
 
 

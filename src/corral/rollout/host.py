@@ -1,27 +1,47 @@
 """Rollouts of host environments: the simulator's threads step the robots, one jitted call a step draws all actions."""
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Key
 
 from corral import nets
-from corral.envs.base import HostEnv
-from corral.errors import CorralError
+from corral.envs.base import EnvSpec, HostEnv
+from corral.errors import CorralError, require
 from corral.estimate import Batch
 from corral.nets import Policy
 
 
-@eqx.filter_jit
+class Lanes:
+    """Host environments of one kind, each driven by a thread of its own.
+
+    While one lane asks its policy for actions and judges its step, another simulates, so the cores are never idle. How many
+    lanes there are is part of the result (each has its own random numbers); how many threads they have is not.
+    """
+
+    def __init__(self, envs: Sequence[HostEnv]) -> None:
+        require(len(envs) > 0, "envs must hold at least one environment")
+        self.envs = tuple(envs)
+        self.spec: EnvSpec = envs[0].spec
+
+    def close(self) -> None:
+        """Give back threads and processes."""
+        for env in self.envs:
+            env.close()
+
+
+@partial(jax.jit, static_argnames="deterministic")
 def _act(policy: Policy, obs: Any, key: Key[Array, ""], step: Any, deterministic: bool) -> Array:
     z = policy(obs)
     return nets.mode(z) if deterministic else nets.sample(z, jax.random.fold_in(key, step))
 
 
 def collect(
-    env: HostEnv,
+    lanes: Lanes,
     policy: Policy,
     key: Key[Array, ""],
     episodes: int,
@@ -29,6 +49,26 @@ def collect(
     deterministic: bool = False,
 ) -> Batch:
     """`episodes` fresh episodes under the policy, each to its end, padded to a multiple of `rows` rows (if given).
+
+    Which lane runs how many is fixed beforehand, not first come first served: that would favour short episodes.
+    """
+    count = len(lanes.envs)
+    shares = [episodes // count + (i < episodes % count) for i in range(count)]
+
+    def play(i: int) -> list[np.ndarray]:
+        return _play(lanes.envs[i], policy, jax.random.fold_in(key, i), shares[i], deterministic)
+
+    used = [i for i in range(count) if shares[i]]
+    if len(used) == 1:
+        return _batch([play(used[0])], episodes, rows)
+    with ThreadPoolExecutor(len(used)) as drivers:
+        return _batch(list(drivers.map(play, used)), episodes, rows)
+
+
+def _play(
+    env: HostEnv, policy: Policy, key: Key[Array, ""], episodes: int, deterministic: bool
+) -> list[np.ndarray]:
+    """The columns of a batch from one lane.
 
     A slot whose episode ends takes the next one that has not been started, and rests when there is none left.
     """
@@ -67,7 +107,7 @@ def collect(
         active = active & (~ended | takes)
         obs = out.obs
         if not active.any():
-            return _batch(log, episodes, rows)
+            return _columns(log)
     raise CorralError(f"{spec.name}: {int(active.sum())} episodes had not ended after {limit} steps")
 
 
@@ -79,13 +119,18 @@ def _refuse_endless(name: str, age: np.ndarray, running: np.ndarray, horizon: in
         )
 
 
-def _batch(log: list[tuple[np.ndarray, ...]], episodes: int, rows: int) -> Batch:
+def _columns(log: list[tuple[np.ndarray, ...]]) -> list[np.ndarray]:
     """Rows slot after slot: each slot's steps are consecutive, so its episodes come out whole and one after the other."""
     columns = [np.swapaxes(np.stack(column), 0, 1) for column in zip(*log, strict=True)]
-    used = columns[5]
-    obs, action, reward, costs, t, _, last, truncated, broken, final_obs = (
-        column[used] for column in columns
-    )
+    used, ended = columns[5], columns[6]
+    # Only the last observation of an episode is ever needed.
+    return [column[used] for column in columns[:-1]] + [columns[-1][used & ended]]
+
+
+def _batch(lanes: list[list[np.ndarray]], episodes: int, rows: int) -> Batch:
+    """The lanes' episodes one after the other."""
+    joined = [np.concatenate(parts) if len(parts) > 1 else parts[0] for parts in zip(*lanes, strict=True)]
+    obs, action, reward, costs, t, _, last, truncated, broken, final_obs = joined
     size = len(reward)
     capacity = -(-size // rows) * rows if rows else size
 
@@ -106,7 +151,7 @@ def _batch(log: list[tuple[np.ndarray, ...]], episodes: int, rows: int) -> Batch
         episode=np.concatenate([episode, np.full(capacity - size, episodes - 1, np.int32)]),
         last=padded(last),
         valid=padded(np.ones(size, bool)),
-        final_obs=final_obs[last],
+        final_obs=final_obs,
         truncated=truncated[last],
         present=np.ones(episodes, bool),
         broken=np.int32(np.sum(broken[last])),

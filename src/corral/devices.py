@@ -1,0 +1,53 @@
+"""Several devices, one program: environments and rows of a batch are split among them, parameters are on each.
+
+The partitioning is JAX's own. Where the split falls changes the order of sums and nothing else: random numbers belong to
+episodes and rows, not to devices. The same code serves several GPUs, several hosts (`jax.distributed`), and the cores of
+a CPU, each of which can be a device: XLA runs most of a program for one CPU device on a single core.
+"""
+
+import os
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from corral.errors import require
+
+ROWS = "rows"
+"""The mesh's only axis: episodes before they are sampled, rows of the batch afterwards."""
+
+
+def cores() -> int:
+    """Processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def use_cores(count: int | None = None) -> None:
+    """Make every core a device of its own (or `count` of them); to be called before JAX has computed anything.
+
+    Where it comes too late, or somebody has chosen already, things stay as they are.
+    """
+    require(count is None or count >= 1, f"count must be at least 1, got {count}")
+    chosen = jax.config.jax_num_cpu_devices > 0  # type: ignore[attr-defined]
+    if chosen or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return
+    try:
+        jax.config.update("jax_num_cpu_devices", count or cores())
+    except RuntimeError:  # JAX has started
+        return
+
+
+def mesh() -> Mesh | None:
+    """All devices in a row, or None where there is but one."""
+    found = jax.devices()
+    return Mesh(np.asarray(found), (ROWS,), axis_types=(AxisType.Auto,)) if len(found) > 1 else None
+
+
+def split(on: Mesh, axis: int) -> NamedSharding:
+    """Arrays cut along this axis, a piece on each device."""
+    return NamedSharding(on, PartitionSpec(*[None] * axis, ROWS))
+
+
+def whole(on: Mesh) -> NamedSharding:
+    """Arrays that every device has whole."""
+    return NamedSharding(on, PartitionSpec())

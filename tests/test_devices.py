@@ -1,0 +1,61 @@
+"""The same program on several devices: a process of its own, since their number is fixed when JAX starts."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from corral import CorralError, devices
+
+# Point-Gather for three iterations with both kinds of critic, printed as JSON.
+RUN = """
+import json, sys, jax
+count = int(sys.argv[1])
+jax.config.update("jax_num_cpu_devices", count)
+from dataclasses import replace
+from corral import training
+from corral.config import CPO, PDO, Critic, Networks, TrustRegion
+from corral.presets import preset
+assert len(jax.devices()) == count
+base = replace(
+    preset("point-gather", "paper"), batch_size=1200, iterations=2, networks=Networks((8,)),
+    trust=TrustRegion(cg_iterations=3),
+)
+configs = [base, replace(base, seed=1, critic=Critic("adam", epochs=2, minibatch=256, sees_time=True))]
+trainer = training.Trainer(configs, training.make_env(base))
+state, plan, found = trainer.initial(), training.Plan(80, 256), []
+for _ in range(base.iterations):
+    state, rows = trainer.iterate(state, plan)
+    found.append([[float(r[n]) for n in ("return", "cost_bombs", "kl", "entropy", "explained_variance")] for r in rows])
+batch = trainer.sample(state, plan, training._keys(trainer._seeds, 0)[0])
+pieces = {str(s.data.shape) for s in batch.obs.addressable_shards}
+print(json.dumps({"found": found, "pieces": sorted(pieces)}))
+"""
+
+
+def run_on(count):
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(count)], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_four_devices_learn_what_one_learns_each_holding_a_quarter_of_the_rows():
+    one, four = run_on(1), run_on(4)
+    # 80 episodes of 15 steps: 1200 rows, 300 on each of four devices.
+    assert one["pieces"] == ["(2, 1200, 29)"]
+    assert four["pieces"] == ["(2, 300, 29)"]
+    first, last = (np.asarray(x["found"])[:, 0] for x in (one, four))
+    np.testing.assert_allclose(first, last, rtol=2e-3, atol=2e-4)
+    first, last = (np.asarray(x["found"])[:, 1] for x in (one, four))
+    np.testing.assert_allclose(first, last, rtol=2e-3, atol=2e-4)
+
+
+def test_there_is_no_mesh_of_one_device_and_no_core_less_than_one():
+    assert devices.mesh() is None
+    with pytest.raises(CorralError, match="count must be at least 1, got 0"):
+        devices.use_cores(0)
