@@ -89,7 +89,8 @@ def carry_out(experiments: "list[Experiment]", scale: str, out: Path, options: O
     if not options.draw:
         jobs = plan.merge(plan.jobs(e, scale, out, options.seeds, options.iterations) for e in chosen)
         how = runner.How(options.minutes, options.together, options.checkpoint_every, options.threads)
-        outcome = runner.run(jobs, GridProgress(console(options.json)), how)
+        with runner.alone(out):
+            outcome = runner.run(jobs, GridProgress(console(options.json)), how)
     made: list[Path] = []
     if outcome.stopped != "asked":
         everything = {

@@ -1,6 +1,8 @@
 """`corral reproduce fig1|fig3|fig4|ablations|all`: the paper's experiments and figures with one command."""
 
+import os
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -35,6 +37,8 @@ class Config(Options):
 def main(argv: list[str]) -> int:
     """Run the command; 1 if a run failed, 130 if Ctrl-C ended it early."""
     config = parse(Config, argv, "reproduce")
+    if config.scale == "smoke" and config.source is None:
+        _compile_without_optimising()
     from corral.experiments import spec
 
     experiments = [spec.paper(name) for name in (spec.PAPER if config.what == "all" else (config.what,))]
@@ -42,6 +46,13 @@ def main(argv: list[str]) -> int:
         return _redraw(experiments, config, config.source)
     out = config.out or Path("runs") / config.scale
     return carry_out(experiments, config.scale, out, config, f"corral reproduce {shlex.join(argv)}")
+
+
+def _compile_without_optimising() -> None:
+    """At the smoke scale nearly all time is compilation, and fast programs have nothing to do: XLA's least effort."""
+    if "jax" not in sys.modules:  # it reads the flags when it starts
+        least = "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=1"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {least}".strip()
 
 
 def _redraw(experiments: "list[Experiment]", config: Config, source: Path) -> int:

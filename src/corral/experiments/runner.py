@@ -1,11 +1,14 @@
 """Carry out a grid of runs: skip what is done, resume what was interrupted, go on when one fails, stop when asked to."""
 
+import fcntl
 import gc
 import time
 import traceback
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -49,6 +52,22 @@ class Outcome:
 
 class TimeIsUp(CorralError):
     """Raised by a watcher between two iterations: the loop saves its state before it lets such an error out."""
+
+
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Work on a folder of results that nobody else works on: two processes would write each other's runs."""
+    out.mkdir(parents=True, exist_ok=True)
+    with open(out / ".lock", "w") as file:
+        try:
+            fcntl.flock(
+                file, fcntl.LOCK_EX | fcntl.LOCK_NB
+            )  # given back when the process ends, however it ends
+        except OSError:
+            raise CorralError(
+                f"another process is working on {out}: wait for it, or choose another --out"
+            ) from None
+        yield
 
 
 def run(jobs: Sequence[Job], progress: GridProgress, how: How) -> Outcome:

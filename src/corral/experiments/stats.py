@@ -46,7 +46,7 @@ def bootstrap(
     draws = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=resamples) / n
     means = np.tensordot(draws, values, axes=1)
     low, high = np.quantile(means, [0.025, 0.975], axis=0)
-    return low, high
+    return np.asarray(low), np.asarray(high)
 
 
 def over_seeds(values: Seeds) -> Interval:
@@ -84,7 +84,7 @@ def total_above(cost: Curve, limit: Curve, episodes: Curve) -> float:
     return float(np.sum(overshoot(cost, limit) * episodes))
 
 
-def moving_mean(values: Curve, window: int) -> Curve:
+def moving_mean(values: Curve, window: int) -> Float[np.ndarray, " windows"]:
     """Means of `window` consecutive values (of all, if there are fewer), the first of those that begin at the first."""
     return np.mean(np.lib.stride_tricks.sliding_window_view(values, min(window, len(values))), axis=1)
 

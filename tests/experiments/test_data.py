@@ -1,0 +1,83 @@
+"""Data files: what goes in, what comes out, and that equal runs make equal files."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from corral import CorralError
+from corral.experiments import data, plan
+
+
+@pytest.fixture
+def ran(small, tmp_path, make_run):
+    """Everything of the small experiment is finished, but one seed of PDO is on the way."""
+    for job in plan.jobs(small, "tiny", tmp_path / "out"):
+        make_run(job, 2 if job.label != "CPO" and job.config.seed == 1 else 3)
+    return tmp_path / "out"
+
+
+def test_a_file_has_a_row_for_every_run_seed_and_iteration(small, ran):
+    paths = data.export(small, "tiny", ran)
+    assert [path.name for path in paths] == ["point-circle.csv", "point-gather.csv"]
+    lines = paths[1].read_text().splitlines()
+    head = "run,seed,iteration,env_steps,episodes,return,cost_bombs,shaped_cost_bombs,limit_bombs,kl,case,accepted"
+    assert lines[0] == head
+    assert lines[1] == "CPO,0,0,100,10,0,0,0.333333,2,0.01,boundary,1"
+    assert len(lines) == 1 + 2 * 3 + 3 + 2
+    assert lines[-1].startswith('"PDO, ν₀ = 7",1,1,200,')
+
+
+def test_what_was_written_is_read_back(small, ran):
+    data.export(small, "tiny", ran)
+    circle, gather = data.read(small, data.folder_of(ran, "small"))
+    assert circle.constraints == ("x",)
+    assert list(circle.curves) == ["CPO"]
+    assert [len(seed) for seed in gather.curves["PDO, ν₀ = 7"]] == [3, 2]
+    np.testing.assert_allclose(gather.curves["CPO"][1].columns["return"], [1, 1.1, 1.2])
+    np.testing.assert_allclose(
+        gather.curves["CPO"][1].columns["shaped_cost_bombs"], [1.33333, 1.43333, 1.53333]
+    )
+    assert list(gather.curves["CPO"][0].columns["case"]) == ["boundary"] * 3
+
+
+def test_large_files_are_compressed_and_equal_rows_make_equal_bytes(small, ran, monkeypatch):
+    plain = data.export(small, "tiny", ran)[1].read_bytes()
+    monkeypatch.setattr(data, "LARGE", 10)
+    packed = data.export(small, "tiny", ran)[1]
+    assert packed.name == "point-gather.csv.gz"
+    assert not packed.with_suffix("").exists()
+    first = packed.read_bytes()
+    assert gzip.decompress(first) == plain
+    data.export(small, "tiny", ran)
+    assert packed.read_bytes() == first
+    assert [len(results.curves) for results in data.read(small, packed.parent)] == [1, 2]
+
+
+def test_the_folder_of_data_says_where_they_come_from(small, ran):
+    data.export(small, "tiny", ran)
+    content = json.loads((ran / "data" / "small" / "provenance.json").read_text())
+    assert content["point-gather"]["runs"] == 4
+    assert content["point-gather"]["scale"] == "tiny"
+
+
+def test_nothing_run_is_nothing_written(small, tmp_path):
+    assert data.export(small, "tiny", tmp_path / "empty") == []
+    assert not (tmp_path / "empty").exists()
+
+
+def test_files_that_do_not_fit_are_named(small, ran):
+    path = data.export(small, "tiny", ran)[1]
+    whole = path.read_text()
+    with pytest.raises(CorralError, match="holds no data of small"):
+        data.read(small, ran / "elsewhere")
+    for content, said in [
+        (whole.replace("CPO,0,0,", "SAC,0,0,"), "no run 'SAC'; it has CPO"),
+        (whole.replace(",kl,", ",kll,"), "lacks the column kl"),
+        (whole.replace("boundary,1\n", "boundary\n", 1), r"row 2: 11 values for 12 columns"),
+        (whole.replace("run,seed", "name,seed", 1), "the first columns must be run, seed, iteration"),
+    ]:
+        path.write_text(content)
+        with pytest.raises(CorralError, match=rf"point-gather\.csv.*{said}"):
+            data.read(small, path.parent)

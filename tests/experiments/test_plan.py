@@ -1,0 +1,109 @@
+"""Which runs there are, which of them are done, and which go side by side."""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+from corral.config import CPO, PDO, Config, Critic
+from corral.experiments import plan, spec
+
+BASE = Config("point-circle")
+
+
+def test_the_slug_is_of_the_content_without_seed_and_iterations():
+    assert plan.slug(replace(BASE, seed=7, iterations=3)) == plan.slug(BASE)
+    others = [
+        replace(BASE, batch_size=7),
+        replace(BASE, env="point-gather"),
+        replace(BASE, algo=CPO(0.1)),
+        replace(BASE, algo=PDO()),
+        replace(BASE, critic=Critic("adam")),
+        replace(BASE, task={"y_lim": 3.0}),
+        replace(BASE, limit=(4.0,)),
+    ]
+    assert len({plan.slug(config) for config in [BASE, *others]}) == 8
+
+
+def test_the_slug_tells_the_algorithm_and_its_numbers():
+    assert plan.slug(replace(BASE, algo=PDO(nu=1000.0))).startswith("pdo-nu1000-")
+    assert plan.slug(replace(BASE, algo=CPO(0.1))).startswith("cpo-calibration0.1-")
+
+
+def test_the_hash_covers_what_differs_from_the_defaults_only():
+    # A field added with a default must not change it, or the runs of old folders would be lost.
+    said = '{"algo": "pdo", "algo.nu": 1000.0, "batch_size": 1234, "env": "point-circle"}'
+    config = replace(BASE, algo=PDO(nu=1000.0), batch_size=1234, seed=5)
+    assert plan.config_hash(config) == hashlib.sha256(said.encode()).hexdigest()
+
+
+def test_the_figures_share_their_runs():
+    out = Path("out")
+    jobs = {name: plan.jobs(spec.paper(name), "paper", out) for name in spec.PAPER}
+    folders = {name: {job.folder for job in found} for name, found in jobs.items()}
+    # Ant-Circle and Ant-Gather with both presets, 10 seeds each; the two presets in two Point environments, 5 seeds each.
+    assert len(folders["fig1"] & folders["fig3"]) == 2 * 2 * 10
+    assert len(folders["fig1"] & folders["fig4"]) == 2 * 10
+    assert len(folders["fig1"] & folders["ablations"]) == 2 * 2 * 5
+    total = len(set.union(*folders.values()))
+    assert len(plan.merge(jobs.values())) == total
+    # fig1: 5·5·2 + 10·4·3 runs, fig3: 10·2·2 more, fig4: 10·3 more, ablations: 5·4·2 more
+    assert total == 50 + 120 + 40 + 30 + 40
+
+
+def test_merging_keeps_the_longest_of_the_same_run(job_of):
+    short, long = job_of(iterations=2), job_of(iterations=9)
+    assert [job.config.iterations for job in plan.merge([[short], [long]])] == [9]
+    assert [job.config.iterations for job in plan.merge([[long], [short]])] == [9]
+
+
+def test_a_run_is_done_when_log_checkpoint_and_policy_say_so(job_of, make_run):
+    job = job_of()
+    assert plan.done(job) == 0
+    make_run(job, 3)
+    assert plan.done(job) == 3
+    assert plan.done(job_of(iterations=5)) == 3  # asked for more
+    (job.folder / "policy.npz").unlink()
+    assert (
+        plan.done(job) == 2
+    )  # killed before the policy was written: the last checkpoint is still to be used
+    assert plan.done(job_of(iterations=2)) == 2  # asked for fewer than it has
+
+
+def test_results_without_checkpoints_count_as_done(job_of, make_run):
+    job = make_run(job_of(), 3)
+    for path in (job.folder / "checkpoints").iterdir():
+        path.unlink()
+    assert plan.done(job) == 3
+    assert plan.done(job_of(iterations=5)) == 0
+
+
+def test_runs_of_equal_shape_are_one_program_on_an_accelerator():
+    jobs = plan.jobs(spec.paper("fig1"), "paper", Path("out"))
+    programs = plan.programs(jobs, on_host=False)
+    assert [len(program) for program in programs] == [25, 40, 40, 25, 40]
+    assert {len({job.config.env for job in program}) for program in programs} == {1}
+    capped = plan.programs(jobs, on_host=False, together=16)
+    assert [len(program) for program in capped] == [16, 9, 16, 16, 8, 16, 16, 8, 16, 9, 16, 16, 8]
+
+
+def test_on_the_cpus_engine_large_runs_go_alone_and_small_ones_together():
+    fig1 = spec.paper("fig1")
+    sizes = {
+        scale: [
+            len(program)
+            for program in plan.programs(plan.jobs(fig1, scale, Path("out")), on_host=True)
+            if program[0].config.env == "ant-circle"
+        ]
+        for scale in ("paper", "laptop", "smoke")
+    }
+    # 100,000 steps hold one batch of 100,000, five of 20,000, or all eight of 2,000.
+    assert sizes == {"paper": [1] * 40, "laptop": [5, 5, 2], "smoke": [8]}
+
+
+def test_runs_that_have_no_checkpoint_in_common_are_not_put_together(job_of, make_run):
+    fresh = [job_of(seed=0), job_of(seed=1)]
+    begun = [make_run(job_of(seed=2, iterations=9), 2), make_run(job_of(seed=3, iterations=9), 2)]
+    other = [make_run(job_of(seed=4, iterations=9), 4)]
+    jobs = [replace(j, config=replace(j.config, iterations=9)) for j in [*fresh, *begun, *other]]
+    programs = plan.programs([jobs[2], jobs[0], jobs[4], jobs[1], jobs[3]], on_host=False)
+    assert sorted(sorted(job.config.seed for job in program) for program in programs) == [[0, 1], [2, 3], [4]]

@@ -1,0 +1,166 @@
+"""Experiment files: what they may say, and that the paper's say what the paper says."""
+
+import pytest
+
+from corral import CorralError
+from corral.config import CPO, FPO, PDO, TRPO
+from corral.experiments import spec
+
+from .conftest import SMALL
+
+
+def refused(tmp_path, old, new):
+    path = tmp_path / "bad.toml"
+    assert old in SMALL
+    path.write_text(SMALL.replace(old, new, 1))
+    with pytest.raises(CorralError) as error:
+        spec.load(path)
+    message = str(error.value)
+    assert message.startswith(f"{path}: ")
+    assert "\n" not in message
+    return message.removeprefix(f"{path}: ")
+
+
+def test_a_file_says_what_is_run(small):
+    assert small.name == "small"
+    assert [run.label for run in small.runs] == ["CPO", "PDO, ν₀ = 7"]
+    assert small.runs[1].algo == PDO(7.0)
+    assert small.plot.column("point-circle") == "shaped_cost"
+    assert small.plot.column("point-gather") == "cost"
+    assert small.scales["tiny"]["point-circle"] == spec.Size(2, 3, 100)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('title = "Small"', 'titel = "Small"', "there is no key titel; did you mean title?"),
+        ('title = "Small"', "title = 3", "title must be a string, got 3"),
+        (
+            '"point-circle", ',
+            '"point-cirle", ',
+            "environments[0] is 'point-cirle'; did you mean point-circle?",
+        ),
+        ('"point-circle", ', '"point-gather", ', "environments must differ, 'point-gather' comes twice"),
+        ("[plot]", "[plott]", "there is no key plott; did you mean plot?"),
+        (
+            'constraint = "shaped_cost"',
+            'constraint = "shaped"',
+            "plot.constraint must be one of cost, shaped_cost",
+        ),
+        (
+            'constraint = "shaped_cost"',
+            "smoothing = 0",
+            "plot.smoothing must be a whole number of at least 1, got 0",
+        ),
+        ('label = "CPO"', 'lable = "CPO"', "there is no key runs[0].lable; did you mean label?"),
+        ('label = "CPO"', 'label = "PDO, ν₀ = 7"', "the labels of runs must differ"),
+        ('name = "pdo"', 'name = "pod"', "runs[1].algo.name is 'pod'; did you mean pdo?"),
+        ("nu = 7", "nuu = 7", "runs[1]: there is no setting algo.nuu; did you mean nu?"),
+        ("nu = 7", 'nu = "7"', "runs[1]: algo.nu must be a number, got '7'"),
+        (
+            'label = "CPO"',
+            'label = "CPO"\npreset = "ours"',
+            "runs[0].preset is 'ours'; there are paper, corral",
+        ),
+        ('label = "CPO"', 'label = "CPO"\nsettings = { seed = 3 }', "runs[0].settings.seed is not for here"),
+        (
+            'label = "CPO"',
+            'label = "CPO"\nsettings = { trust = { delat = 1 } }',
+            "runs[0] (CPO) in point-circle: there is no setting trust.delat; did you mean delta?",
+        ),
+        (
+            'algo = { name = "pdo", nu = 7 }',
+            'algo = { name = "cpo" }',
+            "runs 'CPO' and 'PDO, ν₀ = 7' are the same run in point-gather",
+        ),
+        ("seeds = 2", "seed = 2", "there is no key scale.tiny.seed; did you mean seeds?"),
+        (
+            "seeds = 2",
+            "seeds = 0",
+            "scale.tiny.point-circle.seeds must be a whole number of at least 1, got 0",
+        ),
+        ("[scale.tiny]", "[scale]", "scale.seeds must be a table, got 2"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_with_file_and_key(tmp_path, old, new, said):
+    assert refused(tmp_path, old, new).startswith(said)
+
+
+def test_a_file_that_is_not_there_or_not_toml_is_named(tmp_path):
+    with pytest.raises(CorralError, match=r"there is no file .*none\.toml"):
+        spec.load(tmp_path / "none.toml")
+    (tmp_path / "broken.toml").write_text("title = ")
+    with pytest.raises(CorralError, match=r"broken\.toml is not a TOML file"):
+        spec.load(tmp_path / "broken.toml")
+
+
+def test_a_scale_is_needed_only_where_there_are_several(small):
+    assert spec.scale_of(small, None) == "tiny"
+    with pytest.raises(CorralError, match="no scale 'tinny'; did you mean tiny"):
+        spec.scale_of(small, "tinny")
+    with pytest.raises(CorralError, match="several scales"):
+        spec.scale_of(spec.paper("fig1"), None)
+
+
+def test_only_keeps_the_environments_named(small):
+    assert spec.choose(small, ["point-gather"]).environments == ("point-gather",)
+    assert spec.choose(small, ["ant-circle"]).environments == ()
+    with pytest.raises(CorralError, match="did you mean 'point-gather'"):
+        spec.choose(small, ["point-gathr"])
+
+
+# The appendix's table: batch size, limit d (of the environments), predictor (T, steps, α), λ_C; and seeds, figure 1.
+PAPER = {
+    "point-circle": (50_000, (5, 25, 1.0), 1.0, 5, 200),
+    "ant-circle": (100_000, (20, 25, 1.0), 0.5, 10, 500),
+    "humanoid-circle": (50_000, (20, 25, 1.0), 0.5, 10, 1000),
+    "point-gather": (50_000, None, 1.0, 5, 100),
+    "ant-gather": (100_000, (20, 10, 0.01), 0.5, 10, 500),
+}
+
+
+def test_figure_one_has_the_papers_parameters():
+    fig1 = spec.paper("fig1")
+    assert fig1.environments == tuple(PAPER)
+    for env, (batch, predictor, cost_gae, seeds, iterations) in PAPER.items():
+        assert fig1.scales["paper"][env].seeds == seeds
+        for entry in fig1.runs:
+            config = fig1.config(entry, env, "paper")
+            assert (config.batch_size, config.cost_gae, config.iterations) == (batch, cost_gae, iterations)
+            assert (config.gamma, config.gae, config.trust.delta) == (0.995, 0.95, 0.01)
+            shaping = config.shaping
+            shaped = (shaping.horizon, shaping.steps, shaping.coefficient) if config.shape_costs else None
+            assert shaped == predictor
+    algos = {entry.label: entry.algo for entry in fig1.runs}
+    assert algos["PDO"] == PDO(nu=0.0, rate=0.01)
+    assert algos["PDO, ν₀ = 1000"] == PDO(nu=1000.0, rate=0.01)
+    assert algos["TRPO"] == TRPO()
+    assert [e.environments for e in fig1.runs if e.label.endswith("1000")] == [
+        ("point-circle", "point-gather")
+    ]
+
+
+def test_figures_three_and_four_have_the_papers_runs():
+    fig3, fig4 = spec.paper("fig3"), spec.paper("fig4")
+    assert fig3.environments == ("ant-circle", "ant-gather")
+    assert fig3.plot.column("ant-circle") == "cost"
+    shaped = [fig3.config(entry, "ant-circle", "paper").shape_costs for entry in fig3.runs]
+    assert shaped == [True, True, False, False]
+    assert all(isinstance(entry.algo, CPO) for entry in fig3.runs)
+    assert fig4.environments == ("ant-circle",)
+    assert [e.algo.penalty for e in fig4.runs if isinstance(e.algo, FPO)] == [1, 5, 50]
+
+
+def test_the_ablations_lead_from_one_preset_to_the_other():
+    ablations = spec.paper("ablations")
+    configs = {e.label: ablations.config(e, "point-gather", "paper") for e in ablations.runs}
+    seen = {label: (c.algo.calibration, c.critic.method, c.critic.sees_time) for label, c in configs.items()}
+    assert sorted(seen.values()) == [
+        (0.0, "adam", False),
+        (0.0, "adam", True),
+        (0.0, "natural", False),
+        (0.0, "natural", True),
+        (0.1, "adam", True),
+        (0.1, "natural", False),
+    ]
+    assert seen["paper"] == (0.0, "natural", False)
