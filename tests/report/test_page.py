@@ -45,7 +45,7 @@ def test_it_loads_from_the_disk_and_draws(page):
     )
     assert drawn == [30] * 8  # a point for each iteration
     assert page.texts(".chart:nth-child(2) .limit-text") == ["limit 5"]
-    assert page.texts("#cases .strips > text")[:2] == ["CPO, seed 0CPO, seed 0", "CPO, seed 1CPO, seed 1"]
+    assert page.texts("#cases .strips > g > title + text") == ["CPO, seed 0", "CPO, seed 1"]
     assert page.count("#cases rect[fill]") >= 2 * 30
     assert page.count("#paths svg.map") == 2
     assert page.run(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from corral import log, settings
-from corral.config import CPO, PDO, Config
+from corral.config import PDO, Config
 from corral.errors import CorralError
 from corral.report import runs
 
@@ -57,14 +57,22 @@ def test_a_seed_trained_twice_is_no_second_seed(tmp_path):
     assert [group.label for group in groups] == ["CPO mon", "CPO tue"]
 
 
-def test_labels_tell_groups_of_one_algorithm_apart_by_what_differs(tmp_path):
+def test_labels_tell_groups_of_one_algorithm_apart_by_the_fewest_settings(tmp_path):
     configs = [Config("point-circle", PDO(nu=nu)) for nu in (0.0, 1000.0)] + [Config("point-circle")]
     labels = [g.label for g in runs.group(a_run(tmp_path / str(k), c) for k, c in enumerate(configs))]
-    assert labels == ["CPO", "PDO nu=0.0", "PDO nu=1000.0"]
-    # Three settings differ: too many to tell.
-    far = Config("point-circle", CPO(calibration=0.1), gamma=0.9, gae=0.5)
-    groups = runs.group([a_run(tmp_path / "x" / "plain", configs[2]), a_run(tmp_path / "x" / "cpo-far", far)])
-    assert [group.label for group in groups] == ["CPO plain", "cpo-far"]
+    assert labels == ["CPO", "PDO nu=0", "PDO nu=1000"]
+    # gamma alone tells the first two apart, but the third needs another setting.
+    pairs = [(0.9, 0.5), (0.8, 0.5), (0.8, 0.6)]
+    several = [Config("point-circle", gamma=gamma, gae=gae) for gamma, gae in pairs]
+    labels = [g.label for g in runs.group(a_run(tmp_path / str(k), c) for k, c in enumerate(several))]
+    assert labels == ["CPO gamma=0.8, gae=0.5", "CPO gamma=0.8, gae=0.6", "CPO gamma=0.9, gae=0.5"]
+
+
+def test_labels_name_folders_where_settings_do_not_tell(tmp_path):
+    config = Config("point-circle")
+    folders = [tmp_path / "a" / "same", tmp_path / "b" / "same", tmp_path / "cpo-other"]
+    labels = [g.label for g in runs.group(a_run(folder, config) for folder in folders)]
+    assert labels == ["CPO a/same", "CPO b/same", "cpo-other"]
 
 
 def test_the_table_tells_the_mean_of_the_last_20_and_the_share_above_the_limit(tmp_path):

@@ -21,7 +21,7 @@ class Config:
     It loads nothing from anywhere: open it in a browser, send it by mail. Seeds of one configuration are drawn together.
     """
 
-    directories: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    directories: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR…")]
     """Folders of runs, or folders with runs anywhere below them."""
     out: Path = Path("report.html")
     """The page; an older one of this name is replaced."""

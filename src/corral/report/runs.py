@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,9 +63,9 @@ def _folders(directory: Path) -> list[Path]:
     return found
 
 
-def _natural(path: Path) -> list[tuple[int, str]]:
+def _natural(path: Path | str) -> list[tuple[int, str]]:
     """Sorts seed-2 before seed-10."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path))]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", str(path))]
 
 
 def _read(folder: Path) -> Run:
@@ -91,7 +92,7 @@ def _check(metrics: log.Metrics) -> None:
 
 
 def group(runs: Iterable[Run]) -> list[Group]:
-    """Join the seeds of one configuration, however long they were trained, sorted by environment, then algorithm.
+    """Join the seeds of one configuration, however long they were trained, sorted by environment, algorithm, label.
 
     Where a seed was trained twice the second time makes a second group: two runs of one seed are no sample of seeds.
     """
@@ -102,25 +103,36 @@ def group(runs: Iterable[Run]) -> list[Group]:
             again += 1
         found.setdefault((key, again), []).append(run)
     groups = [sorted(members, key=lambda run: run.config.seed) for members in found.values()]
-    groups.sort(key=lambda members: (members[0].config.env, list(ALGOS).index(members[0].config.algo.name)))
     heads = [members[0] for members in groups]
-    return [Group(_label(members[0], heads), tuple(members)) for members in groups]
+    return sorted((Group(_label(members[0], heads), tuple(members)) for members in groups), key=_order)
+
+
+def _order(group: Group) -> tuple[str, int, list[tuple[int, str]]]:
+    return group.config.env, list(ALGOS).index(group.config.algo.name), _natural(group.label)
 
 
 def _label(head: Run, heads: list[Run]) -> str:
-    """The algorithm; where others have the same, with the settings that tell them apart, or else with the folder."""
+    """The algorithm; where others have the same, with settings that tell them apart, or else with the folder."""
     config = head.config
     algo = config.algo.name.upper()
     alike = [h for h in heads if (h.config.env, h.config.algo.name) == (config.env, config.algo.name)]
     if len(alike) == 1:
         return algo
-    kinds = [_kind(other) for other in alike]
-    differing = [name for name in kinds[0] if len({kind[name] for kind in kinds}) > 1]
-    if len(differing) in (1, 2) and kinds.count(_kind(head)) == 1:
-        told = [f"{name.removeprefix('algo.')}={_kind(head)[name]}" for name in differing]
+    if names := _telling([_kind(other) for other in alike]):
+        told = [f"{name.split('.')[-1]}={_kind(head)[name].removesuffix('.0')}" for name in names]
         return f"{algo} {', '.join(told)}"
     end = _distinct(_experiment(head), [_experiment(other) for other in alike if other is not head])
     return end if end.startswith(config.algo.name) else f"{algo} {end}"
+
+
+def _telling(kinds: list[dict[str, str]]) -> tuple[str, ...]:
+    """The fewest settings, at most three, that are the same in no two of these; () if there are none."""
+    differing = [name for name in kinds[0] if len({kind[name] for kind in kinds}) > 1]
+    for size in (1, 2, 3):
+        for names in combinations(differing, size):
+            if len({tuple(kind[name] for name in names) for kind in kinds}) == len(kinds):
+                return names
+    return ()
 
 
 def _distinct(folder: Path, rivals: list[Path]) -> str:

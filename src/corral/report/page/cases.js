@@ -41,8 +41,9 @@ function caseKey(present) {
 
 function layStrips(rows) {
   const box = byId("cases");
-  const names = rows.map(({ group, run }) => `${group.label}, seed ${run.seed}`);
-  const left = Math.min(240, Math.max(90, 7.2 * Math.max(...names.map((name) => name.length)) + 12));
+  const short = (label) => label.length > 26 ? `${label.slice(0, 25)}…` : label;
+  const names = rows.map(({ group, run }) => `${short(group.label)}, seed ${run.seed}`);
+  const left = Math.max(90, 7.2 * Math.max(...names.map((name) => name.length)) + 24);
   const width = Math.max(120, box.clientWidth - left - STRIP.right);
   const [first, last] = span();
   // A cell is an iteration wide and has it in the middle.
@@ -54,8 +55,9 @@ function layStrips(rows) {
   plot.setAttribute("height", bottom + STRIP.axis);
   const clip = svg("clipPath", { id: "clip-cases" }, svg("rect", { x: left, y: 0, width, height: bottom }));
   const cells = svg("g", { "clip-path": "url(#clip-cases)" }, rows.map(({ run, top }) => strip(run, top, px)));
-  const labels = rows.map(({ top }, k) => svg("text", { x: left - 9, y: top + 12, "text-anchor": "end" },
-    names[k].length > 34 ? `…${names[k].slice(-33)}` : names[k], svg("title", {}, names[k])));
+  const labels = rows.map(({ group, top }, k) => svg("g", {}, svg("title", {}, group.label),
+    svg("text", { x: left - 22, y: top + 12, "text-anchor": "end" }, names[k]),
+    svg("line", { x1: left - 17, x2: left - 5, y1: top + 7.5, y2: top + 7.5, "stroke-width": 3, ...look(group) })));
   plot.append(clip, ...labels, cells, iterationAxis(px, left, left + width, bottom), cursor);
   const tip = el("div", { class: "tip", hidden: true });
   plot.addEventListener("pointermove", (event) => {

@@ -22,7 +22,8 @@ function drawHeader() {
     el("time", { datetime: data.made }, `${data.made.slice(0, 16).replace("T", " ")} UTC`),
     ...(data.command ? [" with ", el("code", {}, data.command)] : []), ".", thinned);
   byId("skipped").hidden = !data.skipped.length;
-  byId("skipped").textContent = `Left out, no iteration done yet: ${data.skipped.join(", ")}`;
+  const more = data.skipped.length > 3 ? ` and ${data.skipped.length - 3} more` : "";
+  byId("skipped").textContent = `Left out, no iteration done yet: ${data.skipped.slice(0, 3).join(", ")}${more}`;
   const tab = (env) => el("button", { type: "button", "data-env": env, click: () => chooseEnv(env) }, env);
   byId("tabs").replaceChildren(...environments.map(tab));
 }
