@@ -1,7 +1,6 @@
 import jax
 import pytest
 
-
 # One device, whatever command a test calls: `corral train` would make every core one.
 jax.config.update("jax_num_cpu_devices", 1)
 

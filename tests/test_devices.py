@@ -25,7 +25,7 @@ base = replace(
 )
 configs = [base, replace(base, seed=1, critic=Critic("adam", epochs=2, minibatch=256, sees_time=True))]
 trainer = training.Trainer(configs, training.make_env(base))
-state, plan, found = trainer.initial(), training.Plan(80, 256), []
+state, plan, found = trainer.initial(), training.Plan(80, 1500), []
 for _ in range(base.iterations):
     state, rows = trainer.iterate(state, plan)
     found.append([[float(r[n]) for n in ("return", "cost_bombs", "kl", "entropy", "explained_variance")] for r in rows])

@@ -127,7 +127,7 @@ STILL = nets.make_policy(Chain().spec, Networks(hidden=(1,)), jax.random.key(0))
 
 
 def test_the_cost_of_whole_episodes_is_unbiased_when_costly_ones_are_longer():
-    batch = jax.jit(lambda key: device.collect(Chain(), STILL, key, 40_000))(jax.random.key(0))
+    batch = device.collect_one(Chain(), STILL, jax.random.key(0), 40_000)
     mean, se = estimate.over_episodes(estimate.episode_sums(batch.costs, batch), batch.present)
     expected = 2 - 2.0**-19
     assert abs(mean[0] - expected) < 4 * se[0]
@@ -139,7 +139,7 @@ def test_the_cost_of_whole_episodes_is_unbiased_when_costly_ones_are_longer():
 
 
 def test_a_batch_from_the_device_holds_whole_episodes_one_after_the_other():
-    batch = device.collect(Chain(), STILL, jax.random.key(1), 50)
+    batch = device.collect_one(Chain(), STILL, jax.random.key(1), 50)
     valid, t, last = (np.asarray(x) for x in (batch.valid, batch.t, batch.last))
     for e in range(50):
         rows = np.flatnonzero((np.asarray(batch.episode) == e) & valid)
@@ -147,3 +147,39 @@ def test_a_batch_from_the_device_holds_whole_episodes_one_after_the_other():
         assert last[rows].sum() == 1
         assert last[rows[-1]]
         assert batch.final_obs[e, 0] == len(rows)
+
+
+def test_asking_now_and_then_whether_all_have_ended_changes_nothing(monkeypatch):
+    whole = device.collect_one(Chain(), STILL, jax.random.key(2), 30)
+    monkeypatch.setattr(device, "_STRETCH", 5)
+    # Another number of episodes would be another shape; the same one must be traced anew to see the stretches.
+    jax.clear_caches()
+    in_stretches = device.collect_one(Chain(), STILL, jax.random.key(2), 30)
+    for name in ("reward", "t", "valid", "last", "truncated", "final_obs"):
+        kept = np.asarray(getattr(whole, name)), np.asarray(getattr(in_stretches, name))
+        np.testing.assert_array_equal(*kept, err_msg=name)
+
+
+def test_a_squeezed_batch_holds_the_same_episodes_without_the_gaps():
+    batch = device.collect_one(Chain(), STILL, jax.random.key(3), 50)
+    valid = np.asarray(batch.valid)
+    tight = device.squeezed(batch, int(valid.sum()) + 7)
+    kept = np.asarray(tight.valid)
+    assert kept.sum() == valid.sum()
+    assert not kept[-7:].any()
+    for name in ("obs", "action", "reward", "costs", "t", "episode", "last"):
+        before, after = np.asarray(getattr(batch, name)), np.asarray(getattr(tight, name))
+        np.testing.assert_array_equal(after[kept], before[valid], err_msg=name)
+    sums = [estimate.episode_sums(b.costs, b) for b in (batch, tight)]
+    np.testing.assert_array_equal(*sums)
+
+
+def test_episodes_that_do_not_fit_whole_are_absent_from_a_squeezed_batch():
+    batch = device.collect_one(Chain(), STILL, jax.random.key(3), 50)
+    lengths = np.asarray(estimate.episode_sums(batch.valid[:, None].astype(jnp.float32), batch))[:, 0]
+    room = int(lengths[:30].sum()) + (1 if lengths[30] > 1 else 0)
+    tight = device.squeezed(batch, room)
+    assert np.asarray(tight.present).sum() == 30
+    assert np.asarray(tight.valid).sum() == lengths[:30].sum()
+    mean = estimate.over_episodes(estimate.episode_sums(tight.costs, tight), tight.present).mean
+    np.testing.assert_allclose(mean[0], lengths[:30].mean(), rtol=1e-6)

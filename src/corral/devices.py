@@ -6,6 +6,7 @@ a CPU, each of which can be a device: XLA runs most of a program for one CPU dev
 """
 
 import os
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -35,6 +36,13 @@ def use_cores(count: int | None = None) -> None:
         jax.config.update("jax_num_cpu_devices", count or cores())
     except RuntimeError:  # JAX has started
         return
+
+
+def use_cache() -> None:
+    """Keep compiled programs on disk between runs, where nobody has chosen a place for them yet."""
+    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(home / "corral" / "xla"))
 
 
 def mesh() -> Mesh | None:

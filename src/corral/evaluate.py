@@ -132,7 +132,7 @@ def _sample(
         if isinstance(env, Lanes):
             batch = host.collect(env, policy, fresh, count, deterministic=deterministic)
         else:
-            batch = device.collect_jit(env, policy, fresh, count, deterministic)
+            batch = device.collect_one(env, policy, fresh, count, deterministic)
         found.append(_totals(jax.device_get(batch), gamma))
         progress(start + count)
     return np.concatenate(found)

@@ -128,11 +128,23 @@ def flatten(policy: Policy) -> Flat:
 _HALF_LOG_2PI = 0.9189385332046727
 
 
+def noise(z: Distribution, key: Key[Array, ""]) -> Array:
+    """What chance adds to distributions of this shape: normal, or Gumbel for discrete actions."""
+    if isinstance(z, Categorical):
+        return jax.random.gumbel(key, z.logits.shape, z.logits.dtype)
+    return jax.random.normal(key, z.mean.shape, z.mean.dtype)
+
+
+def act(z: Distribution, noise: Array) -> Array:
+    """One action per row from its noise: (n, a) floats, or (n,) integers (the largest of logits + Gumbel noise)."""
+    if isinstance(z, Categorical):
+        return jnp.argmax(z.logits + noise, axis=-1)
+    return z.mean + jnp.exp(z.log_std) * noise
+
+
 def sample(z: Distribution, key: Key[Array, ""]) -> Array:
     """One action per row: (n, a) floats, or (n,) integers."""
-    if isinstance(z, Categorical):
-        return jax.random.categorical(key, z.logits)
-    return z.mean + jnp.exp(z.log_std) * jax.random.normal(key, z.mean.shape, z.mean.dtype)
+    return act(z, noise(z, key))
 
 
 def mode(z: Distribution) -> Array:

@@ -61,7 +61,7 @@ class Plan(NamedTuple):
     episodes: int
     """Episodes per iteration and seed."""
     rows: int
-    """Host batches are padded to a multiple of this."""
+    """Host batches are padded to a multiple of this; device batches of which most would be padding are squeezed into it."""
 
 
 class Trainer:
@@ -90,10 +90,10 @@ class Trainer:
         )
         self._compiled = False
 
-        def collect(policies: tuple[Any, ...], keys: Any, episodes: int) -> Any:
-            policy = jax.tree.map(lambda *parts: jnp.concatenate(parts), *policies)
-            sample = lambda p, k: device.collect(env, p, k, episodes, mesh=self.mesh)  # type: ignore[arg-type]  # noqa: E731
-            return self._spread(jax.vmap(sample)(policy, keys), jax.lax.with_sharding_constraint)
+        def collect(parts: tuple[Any, ...], keys: Any, plan: Plan) -> Any:
+            policies = jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
+            batch = device.collect(env, policies, keys, plan.episodes, plan.rows, mesh=self.mesh)  # type: ignore[arg-type]
+            return self._spread(batch, jax.lax.with_sharding_constraint)
 
         self._collect = eqx.filter_jit(collect)
 
@@ -134,8 +134,10 @@ class Trainer:
             length = self._first_length(state)
         # A multiple of the devices, so that each has the same share.
         share = 1 if self.mesh is None else self.mesh.size
-        episodes = max(2, share * round(self.config.batch_size / max(length, 1) / share))
-        return Plan(episodes, share * -(-max(256, self.config.batch_size // 16) // share))
+        size = self.config.batch_size
+        episodes = max(2, share * round(size / max(length, 1) / share))
+        rows = max(256, size // 16) if isinstance(self.env, Lanes) else size * 5 // 4
+        return Plan(episodes, share * -(-rows // share))
 
     def _first_length(self, state: State) -> float:
         """Mean length of a few episodes of the untrained policy: the horizon is only a bound."""
@@ -144,7 +146,7 @@ class Trainer:
             few = min(32, max(2, self.config.batch_size // self.spec.horizon))
             batch = host.collect(self.env, jax.device_put(policy), key, few)
         else:
-            batch = device.collect_jit(self.env, policy, key, 256)
+            batch = device.collect_one(self.env, policy, key, 256)
         return float(np.sum(batch.valid) / np.sum(batch.present))
 
     # -- one iteration -------------------------------------------------------------------------------------------
@@ -154,12 +156,9 @@ class Trainer:
         k = int(np.asarray(state[0].iteration)[0])
         keys = _keys(self._seeds, np.uint32(k))
         started = time.perf_counter()
-        batch = self.sample(state, plan, keys[0])
-        # The update is handed to the device before the batch is there: nothing waits for Python in between.
-        updates = self._update(state, batch, keys[1])
-        jax.block_until_ready(batch)
+        batch = jax.block_until_ready(self.sample(state, plan, keys[0]))
         sampled = time.perf_counter()
-        new, metrics = zip(*jax.block_until_ready(updates), strict=True)
+        new, metrics = zip(*jax.block_until_ready(self._update(state, batch, keys[1])), strict=True)
         updated = time.perf_counter()
         found = jax.device_get(metrics)
         self._refuse_non_finite(batch, found, k)
@@ -179,7 +178,7 @@ class Trainer:
                 for policy, key in zip(policies, keys, strict=True)
             ]
             return self._spread(_stack(batches), jax.device_put)
-        batch: Batch = self._collect(tuple(part.policy for part in state), keys, plan.episodes)
+        batch: Batch = self._collect(tuple(part.policy for part in state), keys, plan)
         return batch
 
     def _update(self, state: State, batch: Batch, keys: Any) -> list[tuple[LearnerState, Row]]:

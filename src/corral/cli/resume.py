@@ -31,6 +31,7 @@ def main(argv: list[str]) -> int:
     from corral.display import Display
 
     devices.use_cores()
+    devices.use_cache()
     folders = log.run_directories(config.directory)
     saved = settings.load(folders[0] / "config.toml")
     display = Display(console(config.json))

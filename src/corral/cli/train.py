@@ -23,6 +23,7 @@ def main(argv: list[str]) -> int:
     from corral.display import Display
 
     devices.use_cores()
+    devices.use_cache()
     display = Display(console(options.json))
     display.start(config, config.iterations, seeds=options.seeds)
     try:
