@@ -23,7 +23,7 @@ base = replace(
     preset("point-gather", "paper"), batch_size=1200, iterations=2, networks=Networks((8,)),
     trust=TrustRegion(cg_iterations=3),
 )
-configs = [base, replace(base, seed=1, critic=Critic("adam", epochs=2, minibatch=256, sees_time=True))]
+configs = [base, replace(base, seed=1, critic=Critic("adam", epochs=2, held_out=0.1, minibatch=256, sees_time=True))]
 trainer = training.Trainer(configs, training.make_env(base))
 state, plan, found = trainer.initial(), training.Plan(80, 1500), []
 for _ in range(base.iterations):

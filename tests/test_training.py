@@ -73,7 +73,9 @@ def assert_same_run(a, b):
     "name", ["cpo", *(pytest.param(n, marks=pytest.mark.slow) for n in ("trpo", "pdo", "fpo"))]
 )
 def test_a_resumed_run_repeats_the_uninterrupted_one_bit_for_bit(name, tmp_path):
-    critic = Critic("adam", epochs=2, minibatch=200, sees_time=True) if name == "cpo" else Critic()
+    critic = (
+        Critic("adam", epochs=2, held_out=0.1, minibatch=200, sees_time=True) if name == "cpo" else Critic()
+    )
     config = replace(BASE, algo=ALGOS[name], critic=critic)
     trainer = Trainer([replace(config, seed=3)], Walk())
     whole = folder(tmp_path / "whole")
@@ -171,7 +173,7 @@ def test_cpo_recovers_from_violating_two_limits_and_then_holds_both(tmp_path):
         iterations=40,
         batch_size=4000,
         shape_costs=False,
-        critic=Critic("adam", epochs=3, minibatch=500, sees_time=True),
+        critic=Critic("adam", epochs=3, held_out=0.1, minibatch=500, sees_time=True),
     )
     trainer = Trainer([config], Walk())
     (start,) = trainer.initial()

@@ -29,17 +29,17 @@ class Critic:
     """How value functions are fitted to each batch, after it has been used."""
 
     method: Literal["natural", "adam"] = "natural"
-    """One natural-gradient step per iteration (the authors' release), or Adam with early stopping on held-out episodes."""
+    """A pass is one natural-gradient step (the authors' release makes one per iteration), or Adam once over the batch."""
     step: float = 0.01
     """Natural: KL divergence of the step, as of a Gaussian around the prediction with the residual's deviation."""
-    epochs: int = 20
-    """Adam: passes over the batch at most."""
+    epochs: int = 1
+    """Passes at most."""
+    held_out: float = 0.0
+    """Share of the episodes kept out of the fit, by which each network keeps its best pass and the fit knows when to end."""
     minibatch: int = 4096
     """Adam: samples per step."""
     learning_rate: float = 1e-3
     """Adam: its learning rate."""
-    held_out: float = 0.1
-    """Adam: share of the episodes kept out of the fit; it stops when their error stops falling."""
     sees_time: bool = False
     """Give the critics (never the policy) the elapsed fraction of the episode as one more input."""
 
@@ -174,6 +174,7 @@ class Config:
             all(n >= 1 for n in self.networks.hidden),
             f"networks.hidden must be positive, got {self.networks.hidden}",
         )
+        require(self.critic.epochs >= 1, f"critic.epochs must be at least 1, got {self.critic.epochs}")
         require_in("critic.held_out", self.critic.held_out, 0, 0.9)
         require(self.shaping.horizon >= 1, f"shaping.horizon must be at least 1, got {self.shaping.horizon}")
         require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), got {self.seed}")

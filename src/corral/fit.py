@@ -3,6 +3,7 @@
 Both are regressions on the batch that was just used, after it was used: what they learn serves the next iteration.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -80,29 +81,80 @@ def fit_critics(
     key: Key[Array, ""],
     fisher_fraction: float = 1.0,
 ) -> Critics:
-    """Critics fitted to the batch's returns, by the method `critic` names."""
+    """Critics fitted to the batch's returns: passes by the method `critic` names, stopped by held-out episodes if any."""
     features = critics.features(batch.obs, elapsed)
     inputs, targets = _scale(features, batch), _scale(returns, batch)
     x, y = inputs.unit(features), targets.unit(returns)
-    if critic.method == "natural":
-        nets, optimizer = (
-            _natural_step(critics.nets, x, y, batch, critic.step, fisher_fraction),
-            critics.optimizer,
-        )
-    else:
-        nets, optimizer = _early_stopped(critics, x, y, batch, critic, key)
+    held = jax.random.bernoulli(jax.random.fold_in(key, 0), critic.held_out, batch.present.shape)
+    train, test = batch.valid & ~held[batch.episode], batch.valid & held[batch.episode]
+
+    def one_pass(fit: _Fit) -> tuple[MLP, optax.OptState]:
+        if critic.method == "natural":
+            return _natural_step(fit.nets, x, y, train, critic.step, fisher_fraction), fit.optimizer
+        return _adam_epoch(fit, x, y, train, critic, jax.random.fold_in(key, fit.epoch + 1))
+
+    nets, optimizer = _repeated(critics, one_pass, lambda nets: _error(nets, x, y, test), critic)
     return Critics(nets, inputs, targets, optimizer, critics.sees_time)
 
 
+class _Fit(NamedTuple):
+    nets: MLP
+    optimizer: optax.OptState
+    best: MLP
+    best_error: Float[Array, " c"]
+    stale: Array
+    epoch: Array
+
+
+def _repeated(
+    critics: Critics,
+    one_pass: Callable[[_Fit], tuple[MLP, optax.OptState]],
+    held_out_error: Callable[[MLP], Float[Array, " c"]],
+    critic: Critic,
+) -> tuple[MLP, optax.OptState]:
+    """Passes until the most that is allowed; with held-out episodes, only while they help.
+
+    Each network keeps the parameters of its best pass on the held-out episodes, and the fit ends when none has improved
+    for two passes: passes that no longer help are not made.
+    """
+    start, static = eqx.partition(critics.nets, eqx.is_inexact_array)
+
+    def step(fit: _Fit) -> _Fit:
+        whole = fit._replace(nets=eqx.combine(fit.nets, static))
+        moved, optimizer = one_pass(whole)
+        nets, _ = eqx.partition(moved, eqx.is_inexact_array)
+        if critic.held_out == 0:
+            return _Fit(nets, optimizer, nets, fit.best_error, fit.stale, fit.epoch + 1)
+        found = held_out_error(moved)
+        better = found < fit.best_error
+        best = jax.tree.map(
+            lambda new, old: jnp.where(better.reshape(-1, *([1] * (new.ndim - 1))), new, old), nets, fit.best
+        )
+        stale = jnp.where(jnp.any(better), 0, fit.stale + 1)
+        return _Fit(nets, optimizer, best, jnp.minimum(found, fit.best_error), stale, fit.epoch + 1)
+
+    zero = jnp.zeros((), jnp.int32)
+    fit = _Fit(start, critics.optimizer, start, held_out_error(critics.nets), zero, zero)
+    going_on = lambda f: (f.epoch < critic.epochs) & (f.stale < 2)  # noqa: E731
+    fit = step(fit) if critic.epochs == 1 else lax.while_loop(going_on, step, fit)
+    return eqx.combine(fit.best, static), fit.optimizer
+
+
+def _error(nets: MLP, x: Float[Array, "n i"], y: Float[Array, "n c"], rows: Array) -> Float[Array, " c"]:
+    """Mean squared error of each network on these rows."""
+    miss = (apply_stacked(nets, x) - y) ** 2
+    return jnp.sum(jnp.where(rows[:, None], miss, 0), 0) / jnp.maximum(jnp.sum(rows), 1)
+
+
 def _natural_step(
-    nets: MLP, x: Float[Array, "n i"], y: Float[Array, "n c"], batch: Batch, step: float, fraction: float
+    nets: MLP, x: Float[Array, "n i"], y: Float[Array, "n c"], rows: Array, step: float, fraction: float
 ) -> MLP:
     """One step of each network along the natural gradient of its squared error, to a KL of `step`.
 
     The prediction is read as a Gaussian's mean with the residuals' variance σ²: KL = ½ mean (Δf)²/σ², so the Fisher matrix
     is JᵀJ/(nσ²), and the gradient of the mean log-likelihood Jᵀ(y − f)/(nσ²). Its products use a share of the rows.
     """
-    w = batch.valid / jnp.sum(batch.valid)
+    w = rows / jnp.sum(rows)
     some = slice(None, None, stride(fraction))
     some_w = w[some] / jnp.sum(w[some])
 
@@ -113,9 +165,9 @@ def _natural_step(
         def predict(theta: Array, x: Array = x) -> Array:
             return eqx.combine(unravel(theta), static)(x)[:, 0]
 
-        residual = target - predict(theta)
+        predicted, pull = jax.vjp(predict, theta)
+        residual = target - predicted
         variance = jnp.maximum(jnp.sum(w * residual**2), jnp.finfo(x.dtype).tiny)
-        _, pull = jax.vjp(predict, theta)
         (g,) = pull(w * residual / variance)
         product = fisher.operator(
             lambda t: (predict(t, x[some]),),
@@ -136,65 +188,32 @@ def _natural_step(
     return stepped
 
 
-class _Fit(NamedTuple):
-    nets: MLP
-    optimizer: optax.OptState
-    best: MLP
-    best_error: Float[Array, " c"]
-    stale: Array
-    epoch: Array
-
-
-def _early_stopped(
-    critics: Critics,
+def _adam_epoch(
+    fit: _Fit,
     x: Float[Array, "n i"],
     y: Float[Array, "n c"],
-    batch: Batch,
+    rows: Array,
     critic: Critic,
     key: Key[Array, ""],
 ) -> tuple[MLP, optax.OptState]:
-    """Adam on minibatches; each network keeps the parameters of its best epoch on the held-out episodes.
-
-    The fit ends when no network has improved for two epochs: passes that no longer help are not made.
-    """
-    n, c = y.shape
-    arrays, static = eqx.partition(critics.nets, eqx.is_inexact_array)
-    held = jax.random.bernoulli(jax.random.fold_in(key, 0), critic.held_out, batch.present.shape)[
-        batch.episode
-    ]
-    train, test = batch.valid & ~held, batch.valid & held
+    """Adam on minibatches, every row once in random order; the last is filled up from the first rows of that order."""
+    n = len(x)
     size = min(critic.minibatch, n)
     steps = -(-n // size)
+    order = jnp.resize(jax.random.permutation(key, n), (steps * size,)).reshape(steps, size)
+    arrays, static = eqx.partition(fit.nets, eqx.is_inexact_array)
     adam = _adam(critic.learning_rate)
 
-    def error(arrays: MLP, x: Array, y: Array, w: Array) -> Float[Array, " c"]:
-        miss = (apply_stacked(eqx.combine(arrays, static), x) - y) ** 2
-        return jnp.sum(jnp.where(w[:, None], miss, 0), 0) / jnp.maximum(jnp.sum(w), 1)
-
-    def epoch(fit: _Fit) -> _Fit:
-        # Every row once, in random order; the last minibatch is filled up from the first rows of that order.
-        order = jax.random.permutation(jax.random.fold_in(key, fit.epoch + 1), n)
-        order = jnp.resize(order, (steps * size,)).reshape(steps, size)
-
-        def step(carry: tuple[MLP, optax.OptState], rows: Array) -> tuple[tuple[MLP, optax.OptState], None]:
-            arrays, state = carry
-            grad = jax.grad(lambda a: jnp.sum(error(a, x[rows], y[rows], train[rows])))(arrays)
-            updates, state = adam.update(grad, state)
-            return (optax.apply_updates(arrays, updates), state), None
-
-        (nets, optimizer), _ = lax.scan(step, (fit.nets, fit.optimizer), order)
-        found = error(nets, x, y, test)
-        better = found < fit.best_error
-        best = jax.tree.map(
-            lambda new, old: jnp.where(better.reshape(c, *([1] * (new.ndim - 1))), new, old), nets, fit.best
+    def step(carry: tuple[MLP, optax.OptState], some: Array) -> tuple[tuple[MLP, optax.OptState], None]:
+        arrays, state = carry
+        grad = jax.grad(lambda a: jnp.sum(_error(eqx.combine(a, static), x[some], y[some], rows[some])))(
+            arrays
         )
-        stale = jnp.where(jnp.any(better), 0, fit.stale + 1)
-        return _Fit(nets, optimizer, best, jnp.minimum(found, fit.best_error), stale, fit.epoch + 1)
+        updates, state = adam.update(grad, state)
+        return (optax.apply_updates(arrays, updates), state), None
 
-    zero = jnp.zeros((), jnp.int32)
-    first = _Fit(arrays, critics.optimizer, arrays, error(arrays, x, y, test), zero, zero)
-    fit = lax.while_loop(lambda f: (f.epoch < critic.epochs) & (f.stale < 2), epoch, first)
-    return eqx.combine(fit.best, static), fit.optimizer
+    (arrays, optimizer), _ = lax.scan(step, (arrays, fit.optimizer), order)
+    return eqx.combine(arrays, static), optimizer
 
 
 class Predictors(eqx.Module):

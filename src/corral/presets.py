@@ -56,7 +56,7 @@ def preset(env: str, name: Preset = "corral", algo: Algo | None = None) -> Confi
     if algo is not None:
         config = replace(config, algo=algo)
     if name == "corral":
-        config = replace(config, critic=Critic(method="adam", sees_time=True))
+        config = replace(config, critic=Critic(method="adam", epochs=20, held_out=0.1, sees_time=True))
         if isinstance(config.algo, CPO) and config.algo.calibration == 0:
             config = replace(config, algo=replace(config.algo, calibration=0.1))
     return config
