@@ -79,11 +79,23 @@ def test_a_file_says_what_is_run(small):
             "seeds = 0",
             "scale.tiny.point-circle.seeds must be a whole number of at least 1, got 0",
         ),
+        (
+            "seeds = 2",
+            "task = { max_step = 9 }",
+            "runs[0] (CPO) in point-circle: no parameter of point-circle is called 'max_step'; did you mean 'max_steps'?",
+        ),
         ("[scale.tiny]", "[scale]", "scale.seeds must be a table, got 2"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_with_file_and_key(tmp_path, old, new, said):
     assert refused(tmp_path, old, new).startswith(said)
+
+
+def test_a_scale_may_change_the_task(tmp_path):
+    path = tmp_path / "short.toml"
+    path.write_text(SMALL + "task = { max_steps = 60 }\n")
+    short = spec.load(path)
+    assert short.config(short.runs[0], "point-circle", "tiny").task == {"max_steps": 60}
 
 
 def test_a_file_that_is_not_there_or_not_toml_is_named(tmp_path):

@@ -77,6 +77,7 @@ def main(argv: list[str]) -> int:
 
 def carry_out(experiments: "list[Experiment]", scale: str, out: Path, options: Options, command: str) -> int:
     """Train what is missing, make figures and tables, tell what was made; the exit status."""
+    from corral import devices
     from corral.cli.train import console
     from corral.errors import require
     from corral.experiments import plan, runner, spec
@@ -87,6 +88,7 @@ def carry_out(experiments: "list[Experiment]", scale: str, out: Path, options: O
     require(len(chosen) > 0, f"--only {' '.join(options.only)}: no such environment in {experiments[0].name}")
     outcome = runner.Outcome()
     if not options.draw:
+        devices.use_cores()
         jobs = plan.merge(plan.jobs(e, scale, out, options.seeds, options.iterations) for e in chosen)
         how = runner.How(options.minutes, options.together, options.checkpoint_every, options.threads)
         with runner.alone(out):

@@ -88,6 +88,7 @@ def _column(experiment: Experiment, results: Results, panels: Any, leftmost: boo
     last = max(len(seed) for seeds in results.curves.values() for seed in seeds)
     for axes in panels:
         axes.set_xlim(0, max(last, 2))
+        axes.xaxis.get_major_locator().set_params(integer=True)
     for axes in panels[1 + len(results.constraints) :]:
         axes.set_visible(False)
     panels[len(results.constraints)].set_xlabel("iteration")
@@ -95,18 +96,17 @@ def _column(experiment: Experiment, results: Results, panels: Any, leftmost: boo
 
 def _curves(axes: Any, experiment: Experiment, results: Results, name: str) -> None:
     """Of every run the mean in its bootstrap band as far as all seeds go, then, thin, the mean of those that go on."""
-    for label, seeds in results.curves.items():
-        style = style_of(experiment, label)
+    for k, (label, seeds) in enumerate(results.curves.items()):
+        style = style_of(experiment, label) | {"zorder": 2.4 - 0.01 * k}  # the first, CPO, on top
         values = [stats.smooth(seed.columns[name], experiment.plot.smoothing) for seed in seeds]
         shared, longest = min(map(len, values)), max(map(len, values))
         x = np.arange(1, longest + 1)
-        whole = np.stack([v[:shared] for v in values])
-        low, high = stats.bootstrap(whole, 2000)
+        mean = _mean(values)
+        low, high = stats.bootstrap(np.stack([v[:shared] for v in values]), 2000)
         axes.fill_between(x[:shared], low, high, color=style["color"], alpha=0.2, linewidth=0)
-        axes.plot(x[:shared], np.mean(whole, axis=0), linewidth=1.3, **style)
+        axes.plot(x[:shared], mean[:shared], linewidth=1.3, **style)
         if longest > shared:
-            rest = [np.mean([v[k] for v in values if len(v) > k]) for k in range(shared, longest)]
-            axes.plot(x[shared:], rest, linewidth=0.7, alpha=0.8, **style)
+            axes.plot(x[shared:], mean[shared:], linewidth=0.7, alpha=0.8, **style)
 
 
 def _ends(results: Results, name: str) -> dict[str, float]:
@@ -118,9 +118,12 @@ def _ends(results: Results, name: str) -> dict[str, float]:
 
 def _peak(results: Results, label: str, name: str) -> float:
     """The highest point of a run's mean curve."""
-    seeds = results.curves[label]
-    shared = min(map(len, seeds))
-    return float(np.max(np.mean([seed.columns[name][:shared] for seed in seeds], axis=0)))
+    return float(np.max(_mean([seed.columns[name] for seed in results.curves[label]])))
+
+
+def _mean(values: list[np.ndarray]) -> np.ndarray:
+    """At every iteration the mean over the seeds that have it."""
+    return np.array([np.mean([v[k] for v in values if len(v) > k]) for k in range(max(map(len, values)))])
 
 
 def _cost_range(axes: Any, experiment: Experiment, results: Results, name: str, limit: float) -> set[str]:

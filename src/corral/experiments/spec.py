@@ -79,6 +79,8 @@ class Size:
     """Updates; None: the preset's."""
     batch_size: int | None = None
     """Environment steps per update; None: the preset's."""
+    task: Mapping[str, float] = field(default_factory=dict)
+    """Parameters of the task that differ at this scale, such as max_steps."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Experiment:
         config = config_file.fill(presets.preset(env, entry.preset, entry.algo), dict(entry.settings))
         size = self.scales[scale][env]
         changed = {k: v for k in ("iterations", "batch_size") if (v := getattr(size, k)) is not None}
-        return replace(config, env=env, **changed)
+        return replace(config, env=env, task={**config.task, **size.task}, **changed)
 
 
 def load(path: Path) -> Experiment:
@@ -219,19 +221,28 @@ def _scales(content: Any, environments: tuple[str, ...]) -> dict[str, dict[str, 
     return {name: _sizes(f"scale.{name}", part, environments) for name, part in content.items()}
 
 
+_SIZE = ("seeds", "iterations", "batch_size", "task")
+
+
 def _sizes(where: str, content: Any, environments: tuple[str, ...]) -> dict[str, Size]:
     require(isinstance(content, dict), f"{where} must be a table, got {content!r}")
-    _known_keys(content, ("seeds", "iterations", "batch_size", *environments), f"{where}.")
+    _known_keys(content, (*_SIZE, *environments), f"{where}.")
     shared = {key: value for key, value in content.items() if key not in environments}
     return {env: _size(f"{where}.{env}", shared, content.get(env, {})) for env in environments}
 
 
 def _size(where: str, shared: dict[str, Any], own: Any) -> Size:
     require(isinstance(own, dict), f"{where} must be a table, got {own!r}")
-    _known_keys(own, ("seeds", "iterations", "batch_size"), f"{where}.")
-    for key, value in (shared | own).items():
+    _known_keys(own, _SIZE, f"{where}.")
+    content = shared | own
+    task = content.pop("task", {})
+    require(isinstance(task, dict), f"{where}.task must be a table of task parameters, got {task!r}")
+    for key, value in task.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        require(number, f"{where}.task.{key} must be a number, got {value!r}")
+    for key, value in content.items():
         _whole(f"{where}.{key}", value)
-    return Size(**(shared | own))
+    return Size(**content, task={key: float(value) for key, value in task.items()})
 
 
 def _try_configs(experiment: Experiment) -> None:
@@ -244,6 +255,7 @@ def _try_configs(experiment: Experiment) -> None:
                     continue
                 try:
                     config = experiment.config(entry, env, scale)
+                    registry.spec(env, **config.task)
                 except CorralError as error:
                     raise CorralError(f"runs[{k}] ({entry.label}) in {env}: {error}") from None
                 same = seen.setdefault(repr(config), entry.label)
