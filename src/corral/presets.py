@@ -14,6 +14,10 @@ Preset = Literal["paper", "corral"]
 # The release takes a fifth of the batch for Fisher products. With the Point's batches the whole costs little.
 _FIFTH = TrustRegion(fisher_fraction=0.2)
 
+_CRITIC = Critic(method="adam", epochs=20, held_out=0.1, sees_time=True)
+# In Point-Circle critics fitted to the last bit learn less in the same time: docs/learning.md has the comparison.
+_POINT_CRITIC = replace(_CRITIC, epochs=1, minibatch=16384)
+
 # Batch, cost λ, iterations to run by default, and the failure predictor (horizon T, steps, coefficient α) or none.
 _PAPER: dict[str, Config] = {
     "point-circle": Config(
@@ -56,7 +60,7 @@ def preset(env: str, name: Preset = "corral", algo: Algo | None = None) -> Confi
     if algo is not None:
         config = replace(config, algo=algo)
     if name == "corral":
-        config = replace(config, critic=Critic(method="adam", epochs=20, held_out=0.1, sees_time=True))
+        config = replace(config, critic=_POINT_CRITIC if env.startswith("point-") else _CRITIC)
         if isinstance(config.algo, CPO) and config.algo.calibration == 0:
             config = replace(config, algo=replace(config.algo, calibration=0.1))
     return config
