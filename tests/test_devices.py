@@ -1,6 +1,8 @@
 """The same program on several devices: a process of its own, since their number is fixed when JAX starts."""
 
 import json
+import os
+import socket
 import subprocess
 import sys
 
@@ -12,8 +14,12 @@ from corral import CorralError, devices
 # Point-Gather for three iterations with both kinds of critic, printed as JSON.
 RUN = """
 import json, sys, jax
+from corral import devices
 count = int(sys.argv[1])
-jax.config.update("jax_num_cpu_devices", count)
+if len(sys.argv) > 2:
+    devices.join()
+else:
+    jax.config.update("jax_num_cpu_devices", count)
 from dataclasses import replace
 from corral import training
 from corral.config import CPO, PDO, Critic, Networks, TrustRegion
@@ -29,7 +35,7 @@ state, plan, found = trainer.initial(), training.Plan(80, 1500), []
 for _ in range(base.iterations):
     state, rows = trainer.iterate(state, plan)
     found.append([[float(r[n]) for n in ("return", "cost_bombs", "kl", "entropy", "explained_variance")] for r in rows])
-batch = trainer.sample(state, plan, training._keys(trainer._seeds, 0)[0])
+batch = trainer.sample(state, plan, 0)
 pieces = {str(s.data.shape) for s in batch.obs.addressable_shards}
 print(json.dumps({"found": found, "pieces": sorted(pieces)}))
 """
@@ -41,6 +47,31 @@ def run_on(count):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_two_processes_draw_the_learning_curve_of_one():
+    """Each has one device and half of the rows; they meet through `jax.distributed` on the loopback interface."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", RUN, "2", "together"],
+            env=os.environ
+            | {"CORRAL_COORDINATOR": address, "CORRAL_PROCESSES": "2", "CORRAL_PROCESS": str(i)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    said = [process.communicate(timeout=600) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    first, second = (json.loads(out.splitlines()[-1]) for out, _ in said)
+    assert first == second
+    assert first["pieces"] == ["(2, 600, 29)"]
+    np.testing.assert_allclose(first["found"], run_on(1)["found"], rtol=2e-3, atol=2e-4)
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ class CPO:
 
     name: Literal["cpo"] = field(default="cpo", kw_only=True)
     calibration: float = 0.0
-    """Rate of the running average of (realised − promised) change of each cost, taken off its limit; 0: the paper's CPO."""
+    """Rate of the running average of (realised − aimed) change of each cost, taken off its limit; 0: the paper's CPO."""
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,22 @@ def use_cores(count: int | None = None) -> None:
         return
 
 
+def join() -> None:
+    """Become one of several processes that train together, if the environment says so (docs/scaling.md).
+
+    CORRAL_COORDINATOR is the address host:port of the first, CORRAL_PROCESSES their number, CORRAL_PROCESS this one's.
+    """
+    coordinator = os.environ.get("CORRAL_COORDINATOR")
+    if coordinator is None:
+        return
+    numbers = {}
+    for name in ("CORRAL_PROCESSES", "CORRAL_PROCESS"):
+        text = os.environ.get(name, "")
+        require(text.isdigit(), f"with CORRAL_COORDINATOR, {name} must be a number, got {text!r}")
+        numbers[name] = int(text)
+    jax.distributed.initialize(coordinator, numbers["CORRAL_PROCESSES"], numbers["CORRAL_PROCESS"])
+
+
 def use_cache() -> None:
     """Keep compiled programs on disk between runs, where nobody has chosen a place for them yet."""
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from corral.config import Critic, Networks, Shaping
 from corral.estimate import Batch, masked_mean
@@ -85,7 +85,7 @@ def fit_critics(
     features = critics.features(batch.obs, elapsed)
     inputs, targets = _scale(features, batch), _scale(returns, batch)
     x, y = inputs.unit(features), targets.unit(returns)
-    held = jax.random.bernoulli(jax.random.fold_in(key, 0), critic.held_out, batch.present.shape)
+    held = _held_out(batch, critic.held_out, jax.random.fold_in(key, 0))
     train, test = batch.valid & ~held[batch.episode], batch.valid & held[batch.episode]
 
     def one_pass(fit: _Fit) -> tuple[MLP, optax.OptState]:
@@ -95,6 +95,16 @@ def fit_critics(
 
     nets, optimizer = _repeated(critics, one_pass, lambda nets: _error(nets, x, y, test), critic)
     return Critics(nets, inputs, targets, optimizer, critics.sees_time)
+
+
+def _held_out(batch: Batch, share: float, key: Key[Array, ""]) -> Bool[Array, " e"]:
+    """Episodes drawn at random: this share of those present, but at least one, and not all."""
+    present = batch.present
+    drawn = jnp.where(present, jax.random.uniform(key, present.shape), jnp.inf)
+    rank = jnp.argsort(jnp.argsort(drawn))
+    count = jnp.sum(present)
+    most = jnp.clip(jnp.round(share * count), 1, count - 1) if share > 0 else 0
+    return rank < most
 
 
 class _Fit(NamedTuple):

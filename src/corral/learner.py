@@ -35,8 +35,6 @@ class LearnerState(NamedTuple):
     algo: Any
     value: Float[Array, " m"]
     """J_C of the previous batch."""
-    promised: Float[Array, " m"]
-    """What the previous update promised for its change."""
     length: Float[Array, ""]
     """Mean episode length of the previous batch, from which the next number of episodes follows."""
     env_steps: Float[Array, ""]
@@ -58,7 +56,6 @@ def init(config: Config, spec: EnvSpec, key: Key[Array, ""], net: Any | None = N
         predictors=make_predictors(spec.observation_size, m, config.shaping, for_predictors),
         algo=MODULES[config.algo.name].init(config.algo, m),
         value=jnp.zeros(m),
-        promised=jnp.zeros(m),
         length=jnp.asarray(spec.horizon, jnp.float32),
         env_steps=jnp.zeros(()),
     )
@@ -112,9 +109,7 @@ def update(
     flat = nets.flatten(state.policy)
     here = neighbourhood.make(flat, samples, config.trust)
     begins = (state.iteration == config.shaping.start) & config.shape_costs
-    constraints = Constraints(
-        constrained, limit, constrained - state.value, state.promised, (state.iteration > 0) & ~begins
-    )
+    constraints = Constraints(constrained, limit, constrained - state.value, (state.iteration > 0) & ~begins)
     algo, step = MODULES[config.algo.name].update(config.algo, state.algo, here, constraints)
     policy = flat.policy(step.theta)
 
@@ -158,7 +153,6 @@ def update(
         predictors,
         algo,
         constrained,
-        step.promised,
         length,
         state.env_steps + steps,
     )

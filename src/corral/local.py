@@ -43,10 +43,8 @@ class Constraints(NamedTuple):
     """d, as configured."""
     realised: Float[Array, " m"]
     """J_C(π_k) − J_C(π_{k−1})."""
-    promised: Float[Array, " m"]
-    """What the last update's surrogate promised for it."""
     comparable: Bool[Array, ""]
-    """Whether the two can be compared: not in the first iteration, nor where the costs' shaping has just begun."""
+    """Whether that is the last update's doing: not in the first iteration, nor where the costs' shaping has just begun."""
 
 
 class Local(NamedTuple):

@@ -90,7 +90,8 @@ class Trainer:
         )
         self._compiled = False
 
-        def collect(parts: tuple[Any, ...], keys: Any, plan: Plan) -> Any:
+        def collect(parts: tuple[Any, ...], seeds: Any, iteration: Any, plan: Plan) -> Any:
+            keys, _ = _keys(seeds, iteration)
             policies = jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
             batch = device.collect(env, policies, keys, plan.episodes, plan.rows, mesh=self.mesh)  # type: ignore[arg-type]
             return self._spread(batch, jax.lax.with_sharding_constraint)
@@ -112,16 +113,16 @@ class Trainer:
         return tuple(group.initial() for group in self._groups)
 
     def run(self, state: State, i: int) -> LearnerState:
-        """The state of one run."""
+        """The state of one run, on the host."""
         for group, part in zip(self._groups, state, strict=True):
             if i in group.members:
-                return _take(part, group.members.index(i))
+                return _take(jax.device_get(part), group.members.index(i))  # type: ignore[no-any-return]
         raise IndexError(i)
 
     def stacked(self, runs: Sequence[LearnerState]) -> State:
         """The state of all runs, from that of each."""
         return tuple(
-            jax.tree.map(lambda *xs: jnp.stack(xs), *(runs[i] for i in group.members))
+            jax.tree.map(lambda *xs: np.stack(xs), *(runs[i] for i in group.members))
             for group in self._groups
         )
 
@@ -154,19 +155,19 @@ class Trainer:
     def iterate(self, state: State, plan: Plan) -> tuple[State, list[Row]]:
         """Sample and update; one row of metrics for each run, in the order of the configurations."""
         k = int(np.asarray(state[0].iteration)[0])
-        keys = _keys(self._seeds, np.uint32(k))
         started = time.perf_counter()
-        batch = jax.block_until_ready(self.sample(state, plan, keys[0]))
+        batch = jax.block_until_ready(self.sample(state, plan, k))
         sampled = time.perf_counter()
-        new, metrics = zip(*jax.block_until_ready(self._update(state, batch, keys[1])), strict=True)
+        new, metrics = zip(*jax.block_until_ready(self._update(state, batch, k)), strict=True)
         updated = time.perf_counter()
         found = jax.device_get(metrics)
         self._refuse_non_finite(batch, found, k)
         times = (sampled - started, updated - sampled)
         return new, self._rows(k, new, found, times)
 
-    def sample(self, state: State, plan: Plan, keys: Any) -> Batch:
+    def sample(self, state: State, plan: Plan, iteration: int) -> Batch:
         """A batch for every run, with a leading axis of runs, group after group."""
+        k = np.uint32(iteration)
         if isinstance(self.env, Lanes):
             # One copy on one device: a policy on all of them would act once on each.
             copies = jax.device_put(jax.device_get([p.policy for p in state]), jax.local_devices()[0])
@@ -175,20 +176,20 @@ class Trainer:
             ]
             batches = [
                 host.collect(self.env, policy, key, plan.episodes, plan.rows)
-                for policy, key in zip(policies, keys, strict=True)
+                for policy, key in zip(policies, _keys_jit(self._seeds, k)[0], strict=True)
             ]
             return self._spread(_stack(batches), jax.device_put)
-        batch: Batch = self._collect(tuple(part.policy for part in state), keys, plan)
+        batch: Batch = self._collect(tuple(part.policy for part in state), self._seeds, k, plan)
         return batch
 
-    def _update(self, state: State, batch: Batch, keys: Any) -> list[tuple[LearnerState, Row]]:
+    def _update(self, state: State, batch: Batch, iteration: int) -> list[tuple[LearnerState, Row]]:
         """Each group's update on its part of the batch."""
         calls = list(zip(self._groups, state, strict=True))
         if self._compiled or len(calls) == 1:
-            return [group.update(own, batch, keys) for group, own in calls]
+            return [group.update(own, batch, iteration) for group, own in calls]
         self._compiled = True
         with ThreadPoolExecutor() as compilers:  # the compiler does not hold Python's lock
-            return list(compilers.map(lambda c: c[0].update(c[1], batch, keys), calls))
+            return list(compilers.map(lambda c: c[0].update(c[1], batch, iteration), calls))
 
     def _refuse_non_finite(self, batch: Batch, metrics: Sequence[Row], iteration: int) -> None:
         """An environment that hands out NaN or infinity is an error, named; nothing of it reaches the policy."""
@@ -196,6 +197,11 @@ class Trainer:
         fields = {"observation": batch.obs, "reward": batch.reward, "costs": batch.costs}
         for (name, values), fine in zip(fields.items(), np.all(flags, axis=0).tolist(), strict=True):
             if not fine:
+                require(
+                    batch.valid.is_fully_addressable if isinstance(batch.valid, jax.Array) else True,
+                    f"{self.spec.name} handed out NaN or infinity as {name} in iteration {iteration}; "
+                    "what was learned before it is saved",
+                )
                 valid = np.asarray(batch.valid)
                 seen = valid.reshape(*valid.shape, *([1] * (np.ndim(values) - 2)))
                 bad = np.argwhere(~np.isfinite(np.asarray(values)) & seen)[0]
@@ -246,9 +252,9 @@ class _Group:
         def update(own: Numbers, state: Any, batch: Any, key: Any) -> Any:
             return learner.update(with_numbers(config, own), spec, state, batch, key)
 
-        def update_part(own: Numbers, state: Any, batch: Any, keys: Any) -> Any:
-            mine = jax.tree.map(lambda x: x[first : first + len(members)], (batch, keys))
-            return jax.vmap(update)(own, state, *mine)
+        def update_part(own: Numbers, state: Any, batch: Any, seeds: Any, iteration: Any) -> Any:
+            mine = jax.tree.map(lambda x: x[first : first + len(members)], batch)
+            return jax.vmap(update)(own, state, mine, _keys(seeds, iteration)[1])
 
         everywhere = None if trainer.mesh is None else devices.whole(trainer.mesh)
         self._init = jax.jit(jax.vmap(init), out_shardings=everywhere)
@@ -258,17 +264,21 @@ class _Group:
         made: LearnerState = self._init(self._numbers, self._seeds)
         return made
 
-    def update(self, state: LearnerState, batch: Batch, keys: Any) -> tuple[LearnerState, Row]:
-        """New states and metrics of these runs, from the batch and keys of all."""
-        done: tuple[LearnerState, Row] = self._update(self._numbers, state, batch, keys)
+    def update(self, state: LearnerState, batch: Batch, iteration: int) -> tuple[LearnerState, Row]:
+        """New states and metrics of these runs, from the batch of all."""
+        done: tuple[LearnerState, Row] = self._update(
+            self._numbers, state, batch, self._seeds, np.uint32(iteration)
+        )
         return done
 
 
-@jax.jit
 def _keys(seeds: Any, iteration: Any) -> tuple[Any, Any]:
     """For every run, a key to sample with and one to update with."""
     pairs = jax.vmap(lambda s: jax.random.split(jax.random.fold_in(jax.random.key(s), iteration)))(seeds)
     return pairs[:, 0], pairs[:, 1]
+
+
+_keys_jit = jax.jit(_keys)
 
 
 def _arrays_only(state: LearnerState) -> LearnerState:
@@ -403,9 +413,13 @@ def loop(
     if resume:
         state, plan, done = _restore(trainer, directories, state, watcher)
     columns = logs.columns(trainer.names)
-    writers = [logs.RunLog(d, columns, done if resume else None) for d in directories]
+    # Of several processes that compute the same, the first keeps the books.
+    keeps = jax.process_index() == 0
+    writers = [logs.RunLog(d, columns, done if resume else None) for d in directories if keeps]
 
     def save() -> None:
+        if not keeps:
+            return
         meta = {"iteration": done, "plan": plan._asdict() if plan else None, "env": trainer.spec.name}
         for s, d in enumerate(directories):
             checkpoint.save(d / "checkpoints", done, trainer.run(state, s), meta)
@@ -417,7 +431,7 @@ def loop(
                 plan = trainer.plan(state, plan)
                 state, rows = trainer.iterate(state, plan)
                 done += 1
-                for writer, row in zip(writers, rows, strict=True):
+                for writer, row in zip(writers, rows if keeps else [], strict=True):
                     writer.append({name: row[name] for name in columns if name in row})
                 watcher.update(shown(rows))
                 interrupted = asked_to_stop()
@@ -430,7 +444,7 @@ def loop(
             for writer in writers:
                 writer.close()
     for s, d in enumerate(directories):
-        if done == config.iterations:
+        if done == config.iterations and keeps:
             checkpoint.write(d / "policy.npz", trainer.run(state, s).policy, {"env": trainer.spec.name})
     return Run(directories[0] if len(directories) == 1 else directories[0].parent, state, done, interrupted)
 

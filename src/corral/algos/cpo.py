@@ -4,9 +4,9 @@
 
 solved exactly on the span of conjugate-gradient solutions, then a line search on the surrogates themselves.
 
-**Calibration** (ours, off in the paper's settings). The step is judged by the samples it was chosen on, so the realised
-change of a cost exceeds the promised one on average, and J_C settles above d. An exponential average ē of (realised −
-promised) measures by how much, and the update aims at d − ē instead.
+**Calibration** (ours, off in the paper's settings). The step is judged by the samples it was chosen on, and surrogates know
+nothing of the states a new policy visits, so J_C lands above where the step aimed, Bᵀx from here, and settles above d. An
+exponential average ē of (realised − aimed) change measures by how much, and the update aims at d − ē instead.
 """
 
 from typing import NamedTuple
@@ -25,17 +25,19 @@ class State(NamedTuple):
     """What CPO remembers between updates."""
 
     excess: Float[Array, " m"]
-    """ē, the average of realised − promised change."""
+    """ē, the average of realised − aimed change."""
+    aimed: Float[Array, " m"]
+    """Bᵀx of the last update, 0 where it was not accepted."""
 
 
 def init(config: CPO, m: int) -> State:
     """Nothing is known of the excess yet."""
-    return State(jnp.zeros(m))
+    return State(jnp.zeros(m), jnp.zeros(m))
 
 
 def update(config: CPO, state: State, local: Local, constraints: Constraints) -> tuple[State, Step]:
     """One CPO step."""
-    error = constraints.realised - constraints.promised
+    error = constraints.realised - state.aimed
     rate = jnp.where(constraints.comparable, config.calibration, 0)
     excess = state.excess + rate * (error - state.excess)
     limit = constraints.limit - excess
@@ -46,7 +48,7 @@ def update(config: CPO, state: State, local: Local, constraints: Constraints) ->
     solution = dual.solve(problem.q, problem.r, problem.S, c, local.trust.delta)
     # From outside the limits even the best feasible step may have to give up reward, so no gain is asked of it.
     recovering = solution.case >= Case.FEASIBLE_RECOVERY
-    found = neighbourhood.search(
-        local, problem.step(solution), neighbourhood.unit(len(c)), jnp.maximum(-c, 0), recovering
-    )
-    return State(excess), neighbourhood.finish(local, found, residual, limit, solution, solution.nu)
+    x = problem.step(solution)
+    found = neighbourhood.search(local, x, neighbourhood.unit(len(c)), jnp.maximum(-c, 0), recovering)
+    aimed = jnp.where(found.accepted, B.T @ x, 0)
+    return State(excess, aimed), neighbourhood.finish(local, found, residual, limit, solution, solution.nu)

@@ -30,6 +30,7 @@ def main(argv: list[str]) -> int:
     from corral.cli.train import console, finish
     from corral.display import Display
 
+    devices.join()
     devices.use_cores()
     devices.use_cache()
     folders = log.run_directories(config.directory)

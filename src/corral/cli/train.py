@@ -22,6 +22,7 @@ def main(argv: list[str]) -> int:
     from corral import devices, training
     from corral.display import Display
 
+    devices.join()
     devices.use_cores()
     devices.use_cache()
     display = Display(console(options.json))
