@@ -1,0 +1,199 @@
+"""The floor: flops of the matrix products at the rate of a plain matmul of those shapes, bytes once through memory.
+
+A network with layers i → o, applied to n rows, is nothing but products of three shapes, 2·n·i·o flops each:
+
+    forward   (n × i)(i × o)    outputs of a layer, and their tangents
+    weights   (i × n)(n × o)    gradient of its weights
+    inputs    (n × o)(o × i)    gradient of its inputs
+
+Each can be asked for with the small matrix lying one way or the other, and it matters severalfold; the faster counts. For k
+tangents or cotangents at once, products with a common factor are one of k times the width: x·[dW₁ … dW_k].
+"""
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from corral import devices
+
+Sizes = tuple[int, ...]
+"""Widths of a network's layers, inputs and outputs included."""
+
+
+class Product(NamedTuple):
+    """One matrix product of a layer."""
+
+    kind: Literal["forward", "weights", "inputs"]
+    rows: int
+    i: int
+    o: int
+
+    @property
+    def flops(self) -> int:
+        """A multiplication and an addition for each of rows·i·o."""
+        return 2 * self.rows * self.i * self.o
+
+
+Work = dict[Product, float]
+"""How many of each product."""
+
+
+def _count(products: Iterable[Product]) -> Work:
+    return {product: float(count) for product, count in Counter(products).items()}
+
+
+def times(factor: float | int, work: Work) -> Work:
+    """So many times this work."""
+    return {product: factor * count for product, count in work.items()} if factor else {}
+
+
+def total(parts: Iterable[Work]) -> Work:
+    """All of these."""
+    work: Work = {}
+    for part in parts:
+        for product, count in part.items():
+            work[product] = work.get(product, 0) + count
+    return work
+
+
+def forward(sizes: Sizes, rows: int) -> Work:
+    """Outputs: one product per layer."""
+    return _count(Product("forward", rows, i, o) for i, o in pairwise(sizes))
+
+
+def backward(sizes: Sizes, rows: int, columns: int = 1) -> Work:
+    """Gradients of the weights, from activations that are at hand: two products per layer, but one in the first.
+
+    Nobody asks for the gradient of the observations.
+    """
+    layers = list(pairwise(sizes))
+    weights = [Product("weights", rows, i, columns * o) for i, o in layers]
+    return _count(weights + [Product("inputs", columns * rows, i, o) for i, o in layers[1:]])
+
+
+def tangent(sizes: Sizes, rows: int, columns: int = 1) -> Work:
+    """JV, from activations that are at hand: x·dW for every layer, dx·W for every layer but the first, where dx = 0."""
+    layers = list(pairwise(sizes))
+    own = [Product("forward", rows, i, columns * o) for i, o in layers]
+    return _count(own + [Product("forward", columns * rows, i, o) for i, o in layers[1:]])
+
+
+def fisher(sizes: Sizes, rows: int, columns: int = 1) -> Work:
+    """HV = JᵀMJV: one pass forward with tangents, one back. M is diagonal."""
+    return total([tangent(sizes, rows, columns), backward(sizes, rows, columns)])
+
+
+def flops(work: Work) -> float:
+    """Of all products together."""
+    return float(sum(count * product.flops for product, count in work.items()))
+
+
+# A call should last long against its dispatch: this many flops, some milliseconds on a core, and a tenth of one on a GPU.
+_FLOPS = {"cpu": 3e8, "gpu": 5e9}
+_MOST_BYTES, _MOST_REPEATS = 2**30, 16
+# More rows than this are measured on this many and scaled: the rate no longer changes, and memory would run out.
+_MOST_ROWS = 2**20
+
+
+class Plain(NamedTuple):
+    """A jitted matmul and nothing else; one call for each way the small matrix can lie."""
+
+    calls: dict[str, Callable[[], Any]]
+    repeats: float
+    """How many of the product are in a call."""
+
+
+def plain(product: Product, mesh: Mesh | None) -> Plain:
+    """This product alone, in full float32, rows split among the devices as in training."""
+    kind, whole, i, o = product
+    n = min(whole, _MOST_ROWS)
+    most = min(_MOST_REPEATS, max(1, _MOST_BYTES // (4 * n * max(i, o))))
+    repeats = int(min(most, max(1, -(-_FLOPS[_backend()] // (2 * n * i * o)))))
+    some = np.random.default_rng(0).standard_normal(4099, np.float32)
+
+    def array(*shape: int) -> Any:
+        made = np.resize(some, shape)
+        if mesh is None or n % mesh.size:
+            return jax.device_put(made)
+        return jax.device_put(made, devices.split(mesh, 0) if shape[0] == n else devices.whole(mesh))
+
+    # By name of the call: the factor that all repeats share, the shape of the other, and the product.
+    ways: dict[str, tuple[Any, tuple[int, int], Callable[[Any, Any], Any]]]
+    if kind == "weights":
+        x, other = array(n, i), (n, o)
+        ways = {"xᵀg": (x, other, lambda x, g: dot(x.T, g)), "gᵀx": (x, other, lambda x, g: dot(g.T, x))}
+    else:
+        left, inner, outer = (array(n, i), i, o) if kind == "forward" else (array(n, o), o, i)
+        ways = {
+            "xW": (left, (inner, outer), dot),
+            "xWᵀ": (left, (outer, inner), lambda x, w: dot(x, w.T)),
+        }
+
+    def call(shared: Any, shape: tuple[int, int], multiply: Callable[[Any, Any], Any]) -> Callable[[], Any]:
+        others = [array(*shape) for _ in range(repeats)]
+        products = jax.jit(lambda shared, others: [multiply(shared, other) for other in others])
+        return lambda: products(shared, others)
+
+    name = f"{kind} {whole}x{i}x{o}"
+    return Plain({f"{name} {way}": call(*how) for way, how in ways.items()}, repeats * n / whole)
+
+
+def dot(a: Any, b: Any) -> Any:
+    """In full float32 on every backend, as what feeds conjugate gradients must be."""
+    return jnp.matmul(a, b, precision="highest")
+
+
+def copying(mesh: Mesh | None) -> tuple[Callable[[], Any], int]:
+    """A call that reads and writes a large array, and the bytes that are moved."""
+    size = 2**26 if _backend() == "cpu" else 2**29
+    if mesh is None:
+        source = jnp.zeros(size, jnp.float32)
+    else:
+        source = jax.device_put(np.zeros(size, np.float32), devices.split(mesh, 0))
+    add = jax.jit(lambda x: x + 1)
+    return lambda: add(source), 2 * source.nbytes
+
+
+def bytes_of(tree: Any) -> int:
+    """Bytes of all arrays in a pytree."""
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree) if hasattr(leaf, "nbytes"))
+
+
+class Floors:
+    """The calls to be timed in turns with ours, and what follows from their times."""
+
+    def __init__(self, works: Sequence[Work], mesh: Mesh | None) -> None:
+        self._plain = {product: plain(product, mesh) for product in sorted(set().union(*works))}
+        self._copy, self._copied = copying(mesh)
+
+    def calls(self) -> dict[str, Callable[[], Any]]:
+        """For `clock.in_turns`."""
+        every = [each.calls for each in self._plain.values()]
+        return {name: call for calls in every for name, call in calls.items()} | {"copy": self._copy}
+
+    def seconds(self, found: Mapping[str, list[float]], work: Work) -> list[float]:
+        """The floor of the work in every round."""
+        took = {product: self._took(found, product) for product in work}
+        rounds = len(found["copy"])
+        return [sum(count * took[product][k] for product, count in work.items()) for k in range(rounds)]
+
+    def _took(self, found: Mapping[str, list[float]], product: Product) -> list[float]:
+        """Times of one product the faster way."""
+        calls, repeats = self._plain[product]
+        best = min(calls, key=lambda name: statistics.median(found[name]))
+        return [t / repeats for t in found[best]]
+
+    def bandwidth(self, found: Mapping[str, list[float]]) -> list[float]:
+        """Bytes per second of a copy, in every round."""
+        return [self._copied / t for t in found["copy"]]
+
+
+def _backend() -> Literal["cpu", "gpu"]:
+    return "cpu" if jax.default_backend() == "cpu" else "gpu"

@@ -1,0 +1,118 @@
+"""Steps per second: the raw engine, our environment, our environment with the policy."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from corral import devices, envs, learner, presets, training
+from corral.bench import raw
+from corral.bench.clock import Note, Row, Run, rates, ratios, spread
+from corral.config import Config
+from corral.envs import Autoreset, Env
+from corral.envs.threads import ThreadedEnv
+from corral.rollout import host
+from corral.rollout.host import Lanes
+
+
+def measure(names: Sequence[str], quick: bool, note: Note) -> list[Row]:
+    """One row per environment."""
+    rows = []
+    for name in names:
+        note(f"sampling: {name}")
+        config = presets.preset(name, "paper")
+        if quick:
+            config = replace(config, batch_size=4 * envs.spec(name).horizon)
+        rows.append(_row(config, repeats=2 if quick else 7, steps=10 if quick else 100))
+    return rows
+
+
+def _row(config: Config, repeats: int, steps: int) -> Row:
+    env = training.make_env(config)
+    policy = with_policy(config, env)
+    if isinstance(env, Lanes):
+        robots = sum(lane.num_envs for lane in env.envs)
+        fleet = envs.make_host(config.env, robots, devices.cores())
+        assert isinstance(fleet, ThreadedEnv)
+        raws, ours = raw.c_engines(fleet, steps), host_env(fleet, steps)
+        threads = devices.cores()
+    else:
+        mesh, robots, threads = devices.mesh(), robots_of(config), 0
+        name, run = raw.device_engine(env, robots, steps, mesh)
+        raws, ours = {name: run}, device_env(env, robots, steps, mesh)
+    found = rates({**raws, "environment": ours, "policy": policy}, repeats)
+    best = max(raws, key=lambda name: spread(found[name])[0])
+    return {
+        "env": config.env,
+        "robots": robots,
+        "threads": threads,
+        "engine": best,
+        "raw": spread(found[best]),
+        "environment": spread(found["environment"]),
+        "environment_of_raw": ratios(found["environment"], found[best]),
+        "policy": spread(found["policy"]),
+        "policy_of_raw": ratios(found["policy"], found[best]),
+        "raws": {name: spread(found[name]) for name in raws},
+    }
+
+
+def robots_of(config: Config) -> int:
+    """As many as there are episodes in a batch, on each device alike."""
+    share = len(jax.devices())
+    return share * max(1, config.batch_size // envs.spec(config.env).horizon // share)
+
+
+def host_env(env: ThreadedEnv, steps: int) -> Run:
+    """Our environment on threads, random actions."""
+    size = env.spec.action.size
+    actions = np.random.default_rng(0).uniform(-1, 1, (steps, env.num_envs, size)).astype(np.float32)
+
+    def run() -> int:
+        env.reset(0)
+        for action in actions:
+            env.step(action)
+        return steps * env.num_envs
+
+    return run
+
+
+def device_env(env: Env, robots: int, steps: int, mesh: Mesh | None = None) -> Run:
+    """Our environment in a scan, random actions, robots that end starting afresh."""
+    size = env.spec.action.size
+
+    def simulate(key: Any, count: int) -> Any:
+        fleet = Autoreset(env, count)
+        state, _ = fleet.reset(key)
+
+        def step(state: Any, key: Any) -> tuple[Any, Any]:
+            actions = jax.random.uniform(key, (count, size), minval=-1, maxval=1)
+            state, timestep, final_obs = fleet.step(state, actions)
+            # Sums, so that nothing can be left out as unused.
+            return state, [jnp.sum(part) for part in (*timestep, final_obs)]
+
+        return jax.lax.scan(step, state, jax.random.split(key, steps))[1]
+
+    simulate_all, key = raw.on_each(mesh, robots, simulate), jax.random.key(0)
+
+    def run() -> int:
+        jax.block_until_ready(simulate_all(key))
+        return steps * robots
+
+    return run
+
+
+def with_policy(config: Config, env: Env | Lanes) -> Run:
+    """Sampling as in training: a batch of whole episodes under an untrained policy."""
+    key = jax.random.key(0)
+    if isinstance(env, Lanes):
+        policy = jax.jit(lambda key: learner.init(config, env.spec, key).policy)(key)
+        episodes = max(2, config.batch_size // env.spec.horizon)
+        return lambda: int(np.sum(host.collect(env, policy, key, episodes).valid))
+    trainer = training.Trainer([config], env)
+    state = trainer.initial()
+    plan = trainer.plan(state, None)
+    return lambda: int(jnp.sum(trainer.sample(state, plan, 0).valid))

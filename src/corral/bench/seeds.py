@@ -1,0 +1,99 @@
+"""Many seeds side by side in one program: steps per second, sampled and over whole iterations, against their number.
+
+Programs are compiled by several threads at once, since the compiler does not hold Python's lock: on a machine with many
+cores all sizes cost little more time than the slowest.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+
+import jax
+
+from corral import devices, envs, presets
+from corral.bench.clock import Note, Row, seconds, spread
+from corral.bench.iteration import Iterations, against_floor, timed, warmed_up
+from corral.config import Config
+
+POINT = (1, 2, 5, 10, 20, 50, 100, 200)
+ANTS = 10
+FLOOR = ("point-circle", "ant-circle")
+"""Environments whose largest case is also measured against its floor."""
+
+
+def configs(name: str, count: int, batch: int | None = None) -> list[Config]:
+    """So many seeds of the paper's settings."""
+    config = presets.preset(name, "paper")
+    size = config.batch_size if batch is None else max(batch, 2 * envs.spec(name).horizon)
+    return [replace(config, seed=seed, batch_size=size) for seed in range(count)]
+
+
+def measure(
+    cases: Sequence[tuple[str, int]], batch: int | None, repeats: int, note: Note, with_floor: Sequence[str]
+) -> list[Row]:
+    """A row for each (environment, number of seeds); those of the environments in `with_floor` against their floor."""
+    note(f"seeds: compiling {len(cases)} programs")
+    started: dict[tuple[str, int], Iterations | str] = {}
+    # On a CPU what is compiled would also run side by side, on the same cores.
+    at_once = 1 if jax.default_backend() == "cpu" else max(1, devices.cores() // 2)
+    with ThreadPoolExecutor(at_once) as compilers:
+        jobs = {case: compilers.submit(_prepared, configs(*case, batch)) for case in cases}
+        for case, job in jobs.items():
+            started[case] = job.result()
+            note(f"seeds: {case[0]}, {case[1]} compiled")
+    rows: list[Row] = []
+    for case in cases:
+        ready = started.pop(case)
+        if isinstance(ready, str):  # there was no room beside the others
+            note(f"seeds: {case[0]}, {case[1]}, once more alone")
+            ready = _prepared(configs(*case, batch))
+        if isinstance(ready, str):
+            rows.append({"env": case[0], "seeds": case[1], "failed": ready})
+            continue
+        note(f"seeds: {case[0]}, {case[1]}: {repeats} iterations")
+        row = {"env": case[0], "seeds": case[1], **_measured(ready, repeats)}
+        if case[0] in with_floor and case == max(c for c in cases if c[0] == case[0]):
+            row |= {"against_floor": against_floor(ready, repeats)}
+        rows.append(row)
+        del ready
+    return rows
+
+
+def _prepared(chosen: list[Config]) -> Iterations | str:
+    """Compiled and warmed up, or why not."""
+    try:
+        return warmed_up(chosen)
+    except jax.errors.JaxRuntimeError as error:
+        return str(error).splitlines()[0][:200]
+
+
+def _measured(started: Iterations, repeats: int) -> Row:
+    """Whole iterations, and sampling alone in turns with them."""
+    trainer, state, plan, first = started
+    jax.block_until_ready(trainer.sample(state, plan, 0))
+    steps, whole, sampling, updating = [], [], [], []
+    for _ in range(repeats):
+        state, rows, time = timed(trainer, state, plan)
+        steps.append(sum(float(row["steps"]) for row in rows))
+        whole.append(time)
+        updating.append(float(rows[0]["seconds_updating"]))
+        sampling.append(seconds(partial(trainer.sample, state, plan, 0)))
+    return {
+        "robots": len(trainer.configs) * plan.episodes,
+        "steps": spread(steps),
+        "first_seconds": first,
+        "seconds": spread(whole),
+        "updating": spread(updating),
+        "sampled_per_second": spread(s / t for s, t in zip(steps, sampling, strict=True)),
+        "steps_per_second": spread(s / t for s, t in zip(steps, whole, strict=True)),
+    }
+
+
+def default_cases(backend: str, quick: bool) -> list[tuple[str, int]]:
+    """What a machine is asked: the figure of the Point on both, ten Ants on an accelerator alone."""
+    if backend == "cpu":
+        return [("point-gather", 2)] if quick else [("point-circle", n) for n in (1, 2, 5)]
+    point = [("point-circle", n) for n in ((1, 10) if quick else POINT)]
+    # The Ant first: it compiles longest.
+    return [("ant-circle", 2 if quick else ANTS), *point]
