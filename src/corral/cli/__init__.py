@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "reproduce": "the paper's experiments and figures with one command, at three scales",
     "grid": "carry out an experiment file of your own, resumably, and draw its figure and table",
     "report": "one self-contained HTML page about runs: curves, cases, trajectories, settings",
+    "bench": "how fast this machine trains, against the floor it sets",
     "bounds": "check every theoretical result of the paper on random finite CMDPs",
     "tabular": "exact CPO on a gridworld with hazards, against the linear-programming optimum",
 }
