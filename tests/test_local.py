@@ -180,12 +180,12 @@ def test_rows_without_data_have_no_say(float64):
 
 
 def proposal(problem, c):
-    """The proposed step, its case and CG's residual, in one compiled program."""
+    """The step proposed for the first constraints, as many as c has; its case and CG's residual."""
 
     @jax.jit
     def propose(c):
         g, B = problem.local.gradients()
-        restricted, residual = neighbourhood.restricted(problem.local, g, B)
+        restricted, residual = neighbourhood.restricted(problem.local, g, B[:, : len(c)])
         solution = dual.solve(restricted.q, restricted.r, restricted.S, c, problem.trust.delta)
         return restricted.step(solution), solution.case, residual
 
@@ -209,9 +209,9 @@ def test_the_linearised_constraints_hold_exactly_after_a_single_conjugate_gradie
     assert g @ x < np.sqrt(2 * problem.trust.delta * g @ np.linalg.solve(H, g))
 
 
-@pytest.mark.parametrize(("kind", "fraction"), [("gaussian", 1.0), ("categorical", 1.0), ("gaussian", 0.5)])
+@pytest.mark.parametrize(("kind", "fraction"), [("categorical", 1.0), ("gaussian", 0.5)])
 def test_with_enough_iterations_the_step_is_that_of_the_fisher_matrix_written_out(kind, fraction, float64):
-    """One constraint active: x = (H⁻¹g − νH⁻¹b)/λ, λ² = (q − r²/s)/(2δ − c²/s), ν = (r + λc)/s. The other is out of reach.
+    """One constraint active: x = (H⁻¹g − νH⁻¹b)/λ, λ² = (q − r²/s)/(2δ − c²/s), ν = (r + λc)/s.
 
     Half of the rows for Fisher products: every second.
     """
@@ -224,7 +224,7 @@ def test_with_enough_iterations_the_step_is_that_of_the_fisher_matrix_written_ou
     lam = np.sqrt((q - r**2 / s) / (2 * delta - c**2 / s))
     nu = (r + lam * c) / s
     assert nu > 0
-    x, case, residual = proposal(problem, [c, -1e3])
+    x, case, residual = proposal(problem, [c])
     assert residual < 1e-6
     assert case == Case.FEASIBLE_RECOVERY
     np.testing.assert_allclose(x, (v - nu * w) / lam, rtol=1e-4, atol=1e-7)
