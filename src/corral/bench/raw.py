@@ -121,19 +121,26 @@ def device_engine(env: Env, robots: int, steps: int, mesh: Mesh | None = None) -
     return f"mjx.step, {env.impl}", _mjx(env, robots, steps)
 
 
-def on_each(mesh: Mesh | None, robots: int, simulate: Callable[[Any, int], Any]) -> Callable[[Any], Any]:
-    """`simulate(key, robots)` jitted as a function of the key; on several devices, each with its share of the robots."""
+def on_each(
+    mesh: Mesh | None, robots: int, simulate: Callable[[int, Any, Any], Any]
+) -> Callable[[Any, Any], Any]:
+    """`simulate(robots, key, state)` jitted as a function of key and state.
+
+    On several devices each has its share of the robots, and what is returned has a leading axis of devices.
+    """
     if mesh is None:
-        return jax.jit(lambda key: simulate(key, robots))
+        return jax.jit(lambda key, state: simulate(robots, key, state))
     share, axis = robots // mesh.size, mesh.axis_names[0]
 
-    def own(key: Any) -> Any:
-        found = simulate(jax.random.fold_in(key, jax.lax.axis_index(axis)), share)
+    def own(key: Any, state: Any) -> Any:
+        state = jax.tree.map(lambda x: x[0], state)
+        found = simulate(share, jax.random.fold_in(key, jax.lax.axis_index(axis)), state)
         return jax.tree.map(lambda x: jnp.asarray(x)[None], found)
 
-    spread = jax.sharding.PartitionSpec(axis)
-    whole = jax.sharding.PartitionSpec()
-    return jax.jit(jax.shard_map(own, mesh=mesh, in_specs=whole, out_specs=spread, check_vma=False))
+    everywhere, split = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(axis)
+    return jax.jit(
+        jax.shard_map(own, mesh=mesh, in_specs=(everywhere, split), out_specs=split, check_vma=False)
+    )
 
 
 def _kinematics(env: PointEnv, robots: int, steps: int, mesh: Mesh | None) -> Run:

@@ -84,22 +84,23 @@ def device_env(env: Env, robots: int, steps: int, mesh: Mesh | None = None) -> R
     """Our environment in a scan, random actions, robots that end starting afresh."""
     size = env.spec.action.size
 
-    def simulate(key: Any, count: int) -> Any:
-        fleet = Autoreset(env, count)
-        state, _ = fleet.reset(key)
+    def begin(count: int, key: Any, _: None) -> Any:
+        return Autoreset(env, count).reset(key)[0]
 
+    def play(count: int, key: Any, state: Any) -> Any:
         def step(state: Any, key: Any) -> tuple[Any, Any]:
             actions = jax.random.uniform(key, (count, size), minval=-1, maxval=1)
-            state, timestep, final_obs = fleet.step(state, actions)
+            state, timestep, final_obs = Autoreset(env, count).step(state, actions)
             # Sums, so that nothing can be left out as unused.
             return state, [jnp.sum(part) for part in (*timestep, final_obs)]
 
         return jax.lax.scan(step, state, jax.random.split(key, steps))[1]
 
-    simulate_all, key = raw.on_each(mesh, robots, simulate), jax.random.key(0)
+    key = jax.random.key(0)
+    start, simulate = raw.on_each(mesh, robots, begin)(key, None), raw.on_each(mesh, robots, play)
 
     def run() -> int:
-        jax.block_until_ready(simulate_all(key))
+        jax.block_until_ready(simulate(key, start))
         return steps * robots
 
     return run
