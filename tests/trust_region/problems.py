@@ -6,8 +6,9 @@ q, r, S, c, δ alone. The certificate works in float64 on the numbers exactly as
 
 from typing import NamedTuple
 
+import clarabel
 import numpy as np
-from scipy.optimize import nnls
+import scipy.sparse
 
 from corral.trust_region.dual import Case
 
@@ -207,36 +208,41 @@ def residuals(problems, solution):
 
 
 def _least_violation_residual(S, c, delta, beta, eps):
-    """How far x = −Bβ may be from minimising maxᵢ (cᵢ + bᵢᵀx)/‖bᵢ‖ over ‖x‖² ≤ 2δ, in radii.
+    """How far x = −Bβ may be from minimising maxᵢ (cᵢ + bᵢᵀx)/‖bᵢ‖ over ‖x‖² ≤ 2δ, relative to the terms of a violation.
 
-    Any u ≥ 0 with Σu = 1 proves that no point does better than uᵀc − ‖Bu‖ (the ball's support function). At an optimum a
-    u on the constraints that attain the maximum, with Bu a multiple of −x, proves the value attained; least squares
-    finds it.
+    Any u ≥ 0 with Σu = 1 proves that no point does better than uᵀc − ‖Bu‖ (the ball's support function). A conic solver
+    proposes u; what it proves does not depend on the solver.
     """
     length = np.sqrt(np.diag(S))
     live = length > 0
     length, S, c, beta = length[live], S[np.ix_(live, live)], c[live], beta[live]
     radius = np.sqrt(2 * delta)
     S, c, beta = S / np.outer(length, length), c / (length * radius), beta * length / radius
-    values = c - S @ beta
-    w, V = np.linalg.eigh(S)
-    root = np.sqrt(np.maximum(w, 0))[:, None] * V.T
-    rounding = 64 * (len(c) + 2) * eps
+    u = _prices_of_the_largest_violation(S, c)
+    # An inner product in floating point is known to some units of rounding of ‖bᵢ‖‖bⱼ‖ = 1, 8 here; so is ‖Bu‖² = uᵀSu.
+    proven = u @ c - np.sqrt(max(u @ S @ u - 8 * eps, 0))
     size = 1 + (np.abs(c) + np.abs(S) @ beta).max()
-    best = np.inf
-    v = values.max()
-    # minimise ‖Bu − κBβ‖² + (Σu − 1)², for several readings of who attains the maximum
-    for tolerance in (1e-10, 1e-7, 1e-5, 1e-3):
-        top = values >= v - tolerance * size
-        for length in ([], [-(root @ beta)[:, None]]):
-            A = np.concatenate([root[:, top], *length], axis=1)
-            A = np.vstack([A, np.append(np.ones(top.sum()), [0.0] * len(length))])
-            u, _ = nnls(A, np.append(np.zeros(len(w)), 1.0))
-            u = u[: top.sum()]
-            if u.sum() > 0:
-                u = u / u.sum()
-                # ‖Bu‖² is a sum of rounded terms; what rounding alone can make of it is not held against the answer.
-                part = S[np.ix_(top, top)]
-                bound = u @ c[top] - np.sqrt(max(u @ part @ u - rounding * (u @ np.abs(part) @ u), 0))
-                best = min(best, max(v - bound, 0) / size)
-    return best
+    return max((c - S @ beta).max() - proven, 0) / size
+
+
+def _prices_of_the_largest_violation(S, c):
+    """The multipliers u of c + Bᵀx ≤ v in: minimise v over x and v with ‖x‖ ≤ 1."""
+    m = len(c)
+    w, V = np.linalg.eigh(S)
+    BT = V * np.sqrt(np.maximum(w, 0))
+    planes = np.hstack([BT, -np.ones((m, 1))])
+    ball = np.vstack([np.zeros((1, m + 1)), -np.eye(m, m + 1)])
+    cones = [clarabel.NonnegativeConeT(m), clarabel.SecondOrderConeT(m + 1)]
+    right = np.concatenate([-c, [1.0], np.zeros(m)])
+    found = solve_conic(np.append(np.zeros(m), 1.0), np.vstack([planes, ball]), right, cones)
+    u = np.maximum(found.z[:m], 0)
+    return u / u.sum()
+
+
+def solve_conic(objective, A, b, cones):
+    """minimise objectiveᵀx subject to b − Ax in the product of `cones`, by Clarabel."""
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-10
+    P = scipy.sparse.csc_matrix((len(objective), len(objective)))
+    return clarabel.DefaultSolver(P, objective, scipy.sparse.csc_matrix(A), b, cones, settings).solve()

@@ -61,9 +61,10 @@ POLICIES = pytest.mark.parametrize("policy", [gaussian_policy, categorical_polic
 def test_products_are_those_of_the_hessian_of_the_mean_kl(policy, float64):
     parameters, theta, kl = policy(jax.random.key(0))
     z0 = parameters(theta)
-    H = jax.hessian(lambda t: jnp.mean(kl(parameters(t), z0)))(theta)
+    H = jax.jit(jax.hessian(lambda t: jnp.mean(kl(parameters(t), z0))))(theta)
     V = jnp.asarray(np.random.default_rng(1).normal(size=(len(theta), 3)))
-    np.testing.assert_allclose(fisher.operator(parameters, theta)(V), H @ V, rtol=1e-9, atol=1e-12)
+    product = jax.jit(fisher.operator(parameters, theta))
+    np.testing.assert_allclose(product(V), H @ V, rtol=1e-9, atol=1e-12)
 
 
 @POLICIES
@@ -71,7 +72,7 @@ def test_products_are_those_of_the_explicit_matrix_of_scores(policy, float64):
     """H = E[∇log π ∇log πᵀ], with the expectation over actions in closed form (categorical) or by moments (Gaussian)."""
     parameters, theta, _ = policy(jax.random.key(1))
     z = parameters(theta)
-    J = jax.jacobian(parameters)(theta)
+    J = jax.jit(jax.jacobian(parameters))(theta)
     H = np.zeros((len(theta), len(theta)))
     for n in range(len(OBSERVATIONS)):
         if isinstance(z, Categorical):
@@ -95,7 +96,7 @@ def test_weights_replace_the_mean_over_states_and_damping_adds_a_multiple_of_the
     parameters, theta, kl = policy(jax.random.key(2))
     w = np.random.default_rng(3).dirichlet(np.ones(len(OBSERVATIONS)))
     z0 = parameters(theta)
-    H = jax.hessian(lambda t: w @ kl(parameters(t), z0))(theta)
+    H = jax.jit(jax.hessian(lambda t: w @ kl(parameters(t), z0)))(theta)
     product = fisher.operator(parameters, theta, weights=jnp.asarray(w), damping=0.1)
     np.testing.assert_allclose(
         product(jnp.eye(len(theta))), H + 0.1 * np.eye(len(theta)), rtol=1e-9, atol=1e-12

@@ -1,5 +1,6 @@
 """The subproblem on the span of inexact solves: its constraints hold for the true gradients."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,9 +16,17 @@ def problem(seed, p=20, m=2, condition=1e4):
     return H, jnp.asarray(rng.normal(size=p)), jnp.asarray(rng.normal(size=(p, m)))
 
 
+def thirty_problems(m):
+    return [jnp.stack(parts) for parts in zip(*(problem(seed, m=m) for seed in range(30)), strict=True)]
+
+
 def restricted(H, g, B, iterations):
     V = cg.solve(lambda V: H @ V, jnp.concatenate([g[:, None], B], axis=1), iterations=iterations).x
     return subspace.restrict(V, H @ V, g, B)
+
+
+restrict_all = jax.jit(jax.vmap(restricted, in_axes=(0, 0, 0, None)), static_argnums=3)
+solve_all = jax.jit(jax.vmap(dual.solve))
 
 
 def test_exact_solves_give_the_exact_q_r_and_s(float64):
@@ -30,26 +39,25 @@ def test_exact_solves_give_the_exact_q_r_and_s(float64):
 
 @pytest.mark.parametrize("iterations", [1, 3, 10])
 def test_truncated_solves_still_meet_the_true_constraints_and_trust_region(iterations, float64):
-    delta, active = 0.01, 0
-    for seed in range(30):
-        H, g, B = problem(seed)
-        c = jnp.asarray(np.random.default_rng(seed).normal(size=2)) * 0.003
-        found = restricted(H, g, B, iterations)
-        solution = dual.solve(found.q, found.r, found.S, c, delta)
-        x = found.step(solution)
-        assert 0.5 * x @ H @ x <= delta * (1 + 1e-9)
-        if solution.case < Case.RECOVERY:
-            assert jnp.all(c + B.T @ x <= 1e-9)
-            active += int(jnp.sum(solution.beta > 0))
-            # the textbook step from the same solves misses: that is what the subspace is for
-            np.testing.assert_allclose((c + B.T @ x)[solution.beta > 0], 0, atol=1e-9)
-    assert active > 10
+    delta = 0.01
+    H, g, B = thirty_problems(m=2)
+    c = jnp.asarray(np.random.default_rng(0).normal(size=(30, 2))) * 0.003
+    found = restrict_all(H, g, B, iterations)
+    solution = solve_all(found.q, found.r, found.S, c, jnp.full(30, delta))
+    x = jax.vmap(lambda part, answer: part.step(answer))(found, solution)
+    assert np.all(0.5 * np.einsum("np,npq,nq->n", x, H, x) <= delta * (1 + 1e-9))
+    feasible = np.asarray(solution.case) < Case.RECOVERY
+    value = (c + np.einsum("npm,np->nm", B, x))[feasible]
+    assert np.all(value <= 1e-9)
+    # the textbook step from the same solves misses an active constraint: that is what the subspace is for
+    active = np.asarray(solution.beta)[feasible] > 0
+    np.testing.assert_allclose(value[active], 0, atol=1e-9)
+    assert active.sum() > 10
 
 
 def test_cauchy_schwarz_holds_whatever_conjugate_gradients_left_over(float64):
-    for seed in range(30):
-        found = restricted(*problem(seed, m=1), iterations=2)
-        assert found.r[0] ** 2 <= found.q * found.S[0, 0] * (1 + 1e-12)
+    found = restrict_all(*thirty_problems(m=1), 2)
+    assert np.all(found.r[:, 0] ** 2 <= found.q * found.S[:, 0, 0] * (1 + 1e-12))
 
 
 def test_a_zero_or_repeated_gradient_only_lowers_the_rank(float64):

@@ -28,7 +28,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from corral.errors import require, require_finite, require_shape
-from corral.trust_region import parametric
+from corral.trust_region import _parametric as parametric
 
 Numbers = ArrayLike | Sequence[Any]
 """An array, a number, or lists of them."""

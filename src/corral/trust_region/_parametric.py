@@ -133,10 +133,14 @@ def _minimise(problem: Problem, t: Float[Array, ""], start: Point, consistent: b
         found = ~blocked & jnp.any(excess > 0)
         entering = _mark(enters, m, found)
         along = jnp.where(active, entering.astype(dtype) @ T[:m, :m], 0)  # S_AA⁻¹S_Aj
-        dependent = jnp.any(entering & spanned)
+        # A contradiction must be certain. Consistent constraints leave room for j: if it may have a direction of its own,
+        # it has.
+        least = jnp.finfo(dtype).eps if consistent else tiny
+        dependent = jnp.any(entering & (jnp.diagonal(T)[:m] <= least * spread**2))
         # Without i, b_j would be at squared distance z_i²/(S_AA⁻¹)_ii from the span: only such an i can be exchanged for j.
         freed = along**2 / jnp.where(active, -jnp.diagonal(T)[:m], 1)
-        blocking = active & (along > 0) & (freed > tiny * jnp.max(jnp.where(entering, spread, 1)) ** 2)
+        size = jnp.abs(along) + entering
+        blocking = active & (along > 0) & (freed > tiny * (size @ jnp.abs(problem.S) @ size))
         room = jnp.where(blocking, target / jnp.where(blocking, along, 1), jnp.inf)
         exchanged = jnp.argmin(room)
         unbounded = dependent & ~jnp.any(blocking)
@@ -179,15 +183,31 @@ def _multipliers(
 ) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
     """(p, d) with β(t) = p + t d on A, corrected once by their own residuals."""
     m = problem.c.shape[0]
-    inverse = jnp.where(active[:, None] & active, -T[:m, :m], 0)
-    S = jnp.where(active[:, None] & active, problem.S, 0)
+    p, d = T[:m, m], T[:m, m + 1]
+    return _refined(problem, active, T, problem.c, p), _refined(problem, active, T, problem.k, d)
 
-    def refined(load: Array, solved: Array) -> Array:
-        solved = jnp.where(active, solved, 0)
-        residual = jnp.where(active, load - S @ solved, 0)
-        return solved + inverse @ residual
 
-    return refined(problem.c, T[:m, m]), refined(problem.k, T[:m, m + 1])
+def _multipliers_at(
+    problem: Problem, t: Float[Array, ""], active: Bool[Array, " m"], T: Array
+) -> Float[Array, " m"]:
+    """β(t) ≥ 0, corrected at this very t: where S_AA is nearly singular p and t d are huge and cancel."""
+    p, d = _multipliers(problem, active, T)
+    load = problem.c + t * problem.k
+    beta = lax.fori_loop(0, _REFINEMENTS, lambda _, beta: _refined(problem, active, T, load, beta), p + t * d)
+    return jnp.where(active, jnp.maximum(beta, 0), 0)
+
+
+_REFINEMENTS = 3
+
+
+def _refined(
+    problem: Problem, active: Bool[Array, " m"], T: Array, load: Float[Array, " m"], beta: Float[Array, " m"]
+) -> Float[Array, " m"]:
+    """β_A corrected by the residual of S_AA β_A = load_A, with the inverse that the swept T holds."""
+    m = problem.c.shape[0]
+    beta = jnp.where(active, beta, 0)
+    residual = jnp.where(active, load - problem.S @ beta, 0)
+    return beta + jnp.where(active, -T[:m, :m] @ residual, 0)
 
 
 def _residual(problem: Problem, t: Float[Array, ""], beta: Float[Array, " m"]) -> Float[Array, ""]:
@@ -259,7 +279,8 @@ def follow_objective(
     zero, one = jnp.zeros((), dtype), jnp.ones((), dtype)
 
     origin = _minimise(problem, zero, _start(problem))
-    start_norm = jnp.sqrt(jnp.maximum(-origin.T[m, m], 0))
+    origin = origin._replace(beta=_multipliers_at(problem, zero, origin.active, origin.T))
+    start_norm = jnp.sqrt(jnp.maximum(c @ origin.beta, 0))  # ‖Bβ‖² = βᵀSβ = cᵀβ
     feasible = ~origin.unbounded & (start_norm <= 1)
 
     def root(T: Array) -> Array:
@@ -339,7 +360,10 @@ def least_violation(
         ray, none = point.ray, point.unbounded
         point = jax.tree.map(lambda old, new: jnp.where(none, old, new), search.point, point)
         length = jnp.maximum(ray @ live, jnp.finfo(dtype).tiny)
-        bound = (jnp.sqrt(jnp.maximum(ray @ S @ ray, 0)) - ray @ base) / length
+        # ‖Bu‖², a sum of cancelling terms, means nothing below their rounding; its root would be half the digits.
+        squared = ray @ S @ ray
+        squared = jnp.where(squared > rounding(dtype) * (ray @ jnp.abs(S) @ ray), squared, 0)
+        bound = (jnp.sqrt(squared) - ray @ base) / length
         proposal = jnp.minimum(root(point.T), widest)
         a, b, e = -point.T[m + 1, m + 1], -point.T[m, m + 1], -point.T[m, m]
         over = none | (a * search.t**2 + 2 * b * search.t + e > 1)
@@ -353,9 +377,8 @@ def least_violation(
     first = _Search(widest, zero, widest, _start(problem), ~wanted, jnp.zeros((), jnp.int32))
     search = lax.while_loop(lambda s: ~s.done & (s.rounds < _SEARCH_LIMIT), step, first)
     T = _refactored(problem, search.point.active)
-    p, d = _multipliers(problem, search.point.active, T)
     t = jnp.where(root(T) <= search.high, root(T), search.t)
-    beta = jnp.where(search.point.active, jnp.maximum(p + t * d, 0), 0)
+    beta = _multipliers_at(problem, t, search.point.active, T)
     worse = _residual(problem, t, beta) > _residual(problem, search.t, search.point.beta)
     beta = jnp.where(worse, search.point.beta, beta)
     norm = jnp.sqrt(jnp.maximum(beta @ S @ beta, 0))
