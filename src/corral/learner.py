@@ -1,6 +1,6 @@
 """One iteration of learning, (state, batch) → (state, metrics): a pure function, to be jitted and vmapped over seeds."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,8 @@ from corral.fit import Critics, Predictors, fit_critics, fit_predictors, make_cr
 from corral.local import Constraints, Samples, Step
 from corral.nets import Policy
 
+Fitted = TypeVar("Fitted", Critics, Predictors)
+
 
 class LearnerState(NamedTuple):
     """Everything that learning carries from one iteration to the next: arrays only."""
@@ -40,8 +42,8 @@ class LearnerState(NamedTuple):
     env_steps: Float[Array, ""]
 
 
-def limits(config: Config, spec: EnvSpec) -> tuple[float, ...]:
-    """The limits in force."""
+def limits(config: Config, spec: EnvSpec) -> tuple[Any, ...]:
+    """The limits in force, numbers that may be traced."""
     return config.limit or tuple(c.limit for c in spec.constraints)
 
 
@@ -116,9 +118,11 @@ def update(
     predictors, predictor_loss = state.predictors, jnp.zeros(m)
     if config.shape_costs:
         ahead = unsafe_ahead(batch.costs, batch, config.shaping.horizon)
-        predictors, predictor_loss = fit_predictors(state.predictors, batch, ahead, config.shaping)
-    critics = fit_critics(
-        state.critics, batch, elapsed, returns, config.critic, key, config.trust.fisher_fraction
+        fitted, predictor_loss = fit_predictors(state.predictors, batch, ahead, config.shaping)
+        predictors = _if_finite(fitted, state.predictors)
+    critics = _if_finite(
+        fit_critics(state.critics, batch, elapsed, returns, config.critic, key, config.trust.fisher_fraction),
+        state.critics,
     )
     if policy.normalizer is not None:
         policy = Policy(
@@ -159,6 +163,13 @@ def update(
     return new, metrics
 
 
+def _if_finite(new: Fitted, old: Fitted) -> Fitted:
+    """What was fitted, unless something in it is NaN or infinite: that would never go away again."""
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(new)]))
+    kept: Fitted = jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
+    return kept
+
+
 def _finite(x: Float[Array, "n *c"], valid: Bool[Array, " n"]) -> Bool[Array, ""]:
     """Whether all that an environment handed out is finite."""
     return jnp.all(jnp.isfinite(x) | ~valid.reshape(-1, *([1] * (x.ndim - 1))))
@@ -169,7 +180,8 @@ def _samples(batch: Batch, advantage: Float[Array, "n c"], discount: Float[Array
     valid = batch.valid
     centred = jnp.where(valid[:, None], advantage - masked_mean(advantage, valid), 0)
     std = jnp.sqrt(masked_mean(centred[:, 0] ** 2, valid))
-    unit = jnp.where(std > 0, centred[:, 0] / jnp.where(std > 0, std, 1), 0)
+    # Where nothing varies there is nothing to learn. A deviation that is NaN must stay so: the step is then refused.
+    unit = jnp.where(std == 0, 0, centred[:, 0] / jnp.where(std == 0, 1, std))
     weight = valid / jnp.sum(valid)
     cost_weight = jnp.where(valid, discount, 0) / jnp.sum(batch.present)
     return Samples(batch.obs, batch.action, weight, unit, cost_weight, centred[:, 1:])

@@ -116,7 +116,7 @@ class Trainer:
         """The state of one run, on the host."""
         for group, part in zip(self._groups, state, strict=True):
             if i in group.members:
-                return _take(jax.device_get(part), group.members.index(i))  # type: ignore[no-any-return]
+                return _take(jax.device_get(part), group.members.index(i))
         raise IndexError(i)
 
     def stacked(self, runs: Sequence[LearnerState]) -> State:
