@@ -52,11 +52,11 @@ def make_problem(kind="gaussian", m=1, seed=0):
     return policy, samples
 
 
-def standing(value, limit, realised=0.0, promised=0.0, comparable=True):
+def standing(value, limit, realised=0.0, comparable=True):
     """Constraints from plain numbers or lists of them."""
-    one = [jnp.asarray(np.atleast_1d(x), float) for x in (value, limit)]
-    two = [jnp.broadcast_to(jnp.asarray(np.atleast_1d(x), float), one[0].shape) for x in (realised, promised)]
-    return Constraints(*one, *two, jnp.asarray(comparable))
+    value, limit = (jnp.asarray(np.atleast_1d(x), float) for x in (value, limit))
+    realised = jnp.broadcast_to(jnp.asarray(np.atleast_1d(realised), float), value.shape)
+    return Constraints(value, limit, realised, jnp.asarray(comparable))
 
 
 @pytest.fixture(scope="module")
@@ -108,24 +108,29 @@ def boundary_step(d, H):
 
 
 def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
-    """ē ← ē + 0.25 (realised − promised − ē), from 0; not where the two cannot be compared. The limit in force is d − ē."""
+    """ē ← ē + 0.25 (realised − aimed − ē), from 0; not where the two cannot be compared. The limit in force is d − ē."""
     problem = make_problem(m=2)
     config = CPO(calibration=0.25)
     state = cpo.init(config, 2)
     np.testing.assert_array_equal(state.excess, 0)
     limit = np.array([3.0, 1.0])
     updates = [
-        # realised, promised, comparable and ē after it
+        # realised, aimed at, comparable and ē after it
         ([0.4, -0.2], [0.0, -0.2], False, [0.0, 0.0]),
         ([0.4, -0.2], [0.0, -0.2], True, [0.1, 0.0]),  # ¼·0.4; nothing
         ([0.3, 0.6], [-0.2, 0.2], True, [0.2, 0.1]),  # 0.1 + ¼(0.5 − 0.1); ¼·0.4
         ([9.0, 9.0], [0.0, 0.0], False, [0.2, 0.1]),
         ([-0.6, 0.1], [0.0, 0.4], True, [0.0, 0.0]),  # 0.2 + ¼(−0.6 − 0.2); 0.1 + ¼(−0.3 − 0.1)
-        ([-0.4, 0.0], [0.0, 0.0], True, [-0.1, 0.0]),  # a cost that falls below its promise relaxes the limit
+        (
+            [-0.4, 0.0],
+            [0.0, 0.0],
+            True,
+            [-0.1, 0.0],
+        ),  # a cost that falls below what was aimed at relaxes the limit
     ]
-    for realised, promised, comparable, excess in updates:
-        constraints = standing([0.0, 0.0], limit, realised, promised, comparable)
-        state, step = update(config, state, problem, constraints)
+    for realised, aimed, comparable, excess in updates:
+        constraints = standing([0.0, 0.0], limit, realised, comparable)
+        state, step = update(config, state._replace(aimed=jnp.asarray(aimed)), problem, constraints)
         np.testing.assert_allclose(state.excess, excess, atol=1e-12)
         np.testing.assert_allclose(step.effective_limit, limit - excess, atol=1e-12)
 
@@ -136,7 +141,10 @@ def test_the_calibrated_limit_is_the_one_the_step_aims_at(update, float64):
     plain, none = CPO(), cpo.init(CPO(), 1)
     value = 2.99
     _, calibrated = update(
-        CPO(calibration=0.1), cpo.State(jnp.asarray([0.04])), problem, standing(value, 3.0, comparable=False)
+        CPO(calibration=0.1),
+        cpo.State(jnp.asarray([0.04]), jnp.zeros(1)),
+        problem,
+        standing(value, 3.0, comparable=False),
     )
     _, lower = update(plain, none, problem, standing(value, 2.96))
     _, higher = update(plain, none, problem, standing(value, 3.0))
@@ -147,7 +155,7 @@ def test_the_calibrated_limit_is_the_one_the_step_aims_at(update, float64):
 
 
 def test_without_calibration_cpo_forgets_what_was_realised(update, float64):
-    state, step = update(CPO(), cpo.init(CPO(), 1), make_problem(), standing(1.0, 3.0, 5.0, 0.0))
+    state, step = update(CPO(), cpo.init(CPO(), 1), make_problem(), standing(1.0, 3.0, 5.0))
     assert state.excess[0] == 0
     assert step.effective_limit[0] == 3
 
@@ -164,7 +172,7 @@ def test_an_active_constraint_is_met_by_the_step_of_the_closed_form(kind, update
     lam = np.sqrt((q - r**2 / s) / (2 * DELTA - c**2 / s))
     nu = (r + lam * c) / s
     assert nu > 0
-    _, step = update(CPO(), cpo.init(CPO(), 1), problem, standing(5 + c, 5.0))
+    state, step = update(CPO(), cpo.init(CPO(), 1), problem, standing(5 + c, 5.0))
     assert step.case == Case.FEASIBLE_RECOVERY
     np.testing.assert_allclose([step.lam, step.nu[0]], [lam, nu], rtol=1e-4)
     assert step.search.accepted
@@ -173,16 +181,19 @@ def test_an_active_constraint_is_met_by_the_step_of_the_closed_form(kind, update
     )
     # From outside the limit no candidate may make the cost worse; here it gets better.
     assert step.promised[0] < 0
+    # The step aims at the limit itself, bᵀx = −c.
+    np.testing.assert_allclose(state.aimed[0], -c, rtol=1e-9)
 
 
 def test_far_outside_the_limit_cpo_goes_straight_back_whatever_it_costs(update, float64):
     """Nothing in the trust region is feasible: −√(2δ/s) H⁻¹b, the paper's recovery."""
     problem = make_problem()
     theta, g, B, H = explicit(*problem)
-    _, step = update(CPO(), cpo.init(CPO(), 1), problem, standing(1e3, 0.0))
+    state, step = update(CPO(), cpo.init(CPO(), 1), problem, standing(1e3, 0.0))
     assert step.case == Case.RECOVERY
     x = boundary_step(-B[:, 0], H)
     np.testing.assert_allclose(step.theta - theta, float(step.search.scale) * x, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(state.aimed[0], B[:, 0] @ x, rtol=1e-6)
     assert g @ x < 0
     assert step.search.accepted
 
@@ -195,8 +206,9 @@ def test_where_nothing_is_accepted_the_policy_stays_as_it_is(value, update, floa
     wild = samples._replace(
         cost_advantage=samples.cost_advantage.at[0].set(1e308), cost_weight=samples.cost_weight * 1e5
     )
-    _, step = update(CPO(), cpo.init(CPO(), 1), (policy, wild), standing(value, 0.0))
+    state, step = update(CPO(), cpo.init(CPO(), 1), (policy, wild), standing(value, 0.0))
     assert not step.search.accepted
+    assert state.aimed[0] == 0
     np.testing.assert_array_equal(step.theta, theta)
     np.testing.assert_array_equal(step.promised, 0)
     assert step.kl == 0
@@ -232,7 +244,7 @@ def test_cpo_with_limits_far_away_is_trpo(kind, m, update, float64):
 def test_without_constraints_trpo_takes_the_step_it_takes_beside_costs(update, float64):
     policy, samples = make_problem(m=2)
     none = samples._replace(cost_advantage=samples.cost_advantage[:, :0])
-    nothing = Constraints(*(jnp.zeros(0) for _ in range(4)), jnp.asarray(False))
+    nothing = Constraints(*(jnp.zeros(0) for _ in range(3)), jnp.asarray(False))
     _, free = update(TRPO(), trpo.init(TRPO(), 0), (policy, none), nothing)
     _, beside = update(TRPO(), trpo.init(TRPO(), 2), (policy, samples), standing([9.0, 9.0], [0.0, 0.0]))
     np.testing.assert_allclose(free.theta, beside.theta, rtol=1e-9)

@@ -178,13 +178,6 @@ class Compiled:
         return self.update(self.inputs(**other), self.state, self.batch, jax.random.key(1))
 
 
-TRACED_LIMITS = pytest.mark.xfail(
-    raises=Exception,
-    reason="BUG: `learner.limits` is annotated tuple[float, ...] and refused where types are checked, as in every test",
-)
-
-
-@TRACED_LIMITS
 def test_every_number_of_cpo_changes_the_policy_without_a_new_program():
     """The constraint is in the way and the shaping on, so that all of them matter."""
     shaping = Shaping(horizon=2, steps=1, hidden=2, start=1)
@@ -197,7 +190,7 @@ def test_every_number_of_cpo_changes_the_policy_without_a_new_program():
     for name, value in own.items():
         other, _ = run(**{name: jax.tree.map(lambda v: 0.93 * v, value)})
         if name == "algo.calibration":
-            # The shaping has just begun, so what was promised and what was realised cannot be compared yet.
+            # The shaping has just begun, so what was aimed at and what was realised cannot be compared yet.
             np.testing.assert_array_equal(theta(other), theta(new))
         else:
             assert np.max(np.abs(theta(other) - theta(new))) > 1e-5, name
@@ -208,7 +201,6 @@ def test_every_number_of_cpo_changes_the_policy_without_a_new_program():
     assert run.update._cache_size() == 1
 
 
-@TRACED_LIMITS
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("algo", "name", "moves"), [(PDO(nu=0.5, rate=0.1), "algo.rate", False), (FPO(0.5), "algo.penalty", True)]

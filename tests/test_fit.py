@@ -190,7 +190,7 @@ def early_stopped():
     key = jax.random.key(1)
     found = jax.jit(lambda c: fit.fit_critics(c, batch, elapsed, returns, critic, key))(critics)
 
-    held = np.asarray(jax.random.bernoulli(jax.random.fold_in(key, 0), 0.3, (16,)))[np.asarray(batch.episode)]
+    held = np.asarray(fit._held_out(batch, 0.3, jax.random.fold_in(key, 0)))[np.asarray(batch.episode)]
     valid = np.asarray(batch.valid)
     train, test = valid & ~held, valid & held
     unit = [(a - a[valid].mean(0)) / a[valid].std(0) for a in map(np.asarray, (batch.obs, returns))]
@@ -256,7 +256,7 @@ def test_held_out_episodes_and_invalid_rows_never_enter_a_gradient():
     critics = fit.make_critics(2, 2, Networks(hidden=(4,)), critic, jax.random.key(0))
     key = jax.random.key(1)
     optimizer = jax.jit(lambda b, r: fit.fit_critics(critics, b, elapsed, r, critic, key).optimizer[0].mu)
-    held = np.asarray(jax.random.bernoulli(jax.random.fold_in(key, 0), 0.3, (16,)))[np.asarray(batch.episode)]
+    held = np.asarray(fit._held_out(batch, 0.3, jax.random.fold_in(key, 0)))[np.asarray(batch.episode)]
     valid = np.asarray(batch.valid)
     y = np.asarray(returns).copy()
     # Turned round, the held-out targets keep their mean and deviation, on which the units of the fit depend.
@@ -271,22 +271,24 @@ def test_held_out_episodes_and_invalid_rows_never_enter_a_gradient():
     assert not np.allclose(other.weights[0], same.weights[0], rtol=0.1)
 
 
-@pytest.mark.xfail(
-    raises=AssertionError,
-    reason="BUG: with no held-out row every error is 0 / 1 = 0, no pass is ever 'better', the fit is dropped",
+@pytest.mark.parametrize(
+    ("episodes", "absent", "share", "count"),
+    [(20, 0, 0.1, 2), (20, 0, 0.3, 6), (8, 0, 0.1, 1), (3, 0, 0.1, 1), (2, 0, 0.9, 1), (12, 4, 0.25, 2)],
 )
-def test_a_draw_that_holds_out_no_episode_does_not_throw_the_fit_away():
-    """With a tenth of 8 episodes held out, no episode is in 43% of all draws."""
-    batch, elapsed, returns = noisy_problem(lengths=(6,) * 8)
-    critic = Critic("adam", epochs=3, held_out=0.1, minibatch=20, learning_rate=0.01)
-    critics = fit.make_critics(2, 2, Networks(hidden=(4,)), critic, jax.random.key(0))
-    keys = [jax.random.key(i) for i in range(50)]
-    nobody = next(k for k in keys if not np.any(jax.random.bernoulli(jax.random.fold_in(k, 0), 0.1, (8,))))
-    found = jax.jit(lambda c: fit.fit_critics(c, batch, elapsed, returns, critic, nobody))(critics)
-    for k in range(3):
-        assert not np.allclose(
-            ravel(parameters(found.nets, k)), ravel(parameters(critics.nets, k)), atol=1e-4
-        )
+def test_the_share_held_out_is_exact_at_least_one_episode_and_never_all(episodes, absent, share, count):
+    """A draw that held nobody out would leave the passes without a judge: none would be better than none."""
+    batch = batch_of([2] * episodes, np.zeros((2 * episodes, 1)))
+    present = np.arange(episodes) < episodes - absent
+    batch = batch._replace(present=jnp.asarray(present))
+    draws = np.asarray(
+        jax.vmap(lambda k: fit._held_out(batch, share, k))(jax.random.split(jax.random.key(0), 200))
+    )
+    np.testing.assert_array_equal(draws.sum(1), count)
+    # Every episode that is there is drawn as often as any other, to five deviations; one that is not, never.
+    p = count / present.sum()
+    expected = np.where(present, p, 0)
+    np.testing.assert_allclose(draws.mean(0), expected, atol=5 * np.sqrt(p * (1 - p) / 200))
+    np.testing.assert_array_equal(draws[:, ~present], False)
 
 
 # -- critics ----------------------------------------------------------------------------------------------------------

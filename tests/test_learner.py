@@ -216,11 +216,11 @@ def test_the_realised_change_is_the_difference_of_consecutive_batches_where_they
         np.testing.assert_allclose(run[k].metrics["realised"], difference, rtol=1e-5, atol=1e-5)
 
 
-def test_the_calibration_compares_what_was_realised_with_what_the_update_before_promised(constrained):
+def test_the_calibration_compares_what_was_realised_with_what_the_update_before_aimed_at(constrained):
     excess = np.zeros(2)
     for k, it in enumerate(constrained[1]):
         if k in (1, 3):
-            error = it.metrics["realised"] - constrained[1][k - 1].metrics["promised"]
+            error = it.metrics["realised"] - np.asarray(constrained[1][k - 1].new.algo.aimed)
             excess = excess + 0.2 * (error - excess)
         np.testing.assert_allclose(it.new.algo.excess, excess, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(it.metrics["effective_limit"], [1.5, 40] - excess, rtol=1e-4)
@@ -264,7 +264,6 @@ def test_a_promise_is_the_surrogate_at_the_new_policy(constrained, penalised):
     moved = 0
     for it in (*constrained[1], *penalised[1]):
         np.testing.assert_allclose(it.metrics["promised"], it.promised(), rtol=2e-3, atol=2e-4)
-        np.testing.assert_array_equal(it.metrics["promised"], it.new.promised)
         moved += bool(it.metrics["accepted"])
     assert moved >= 4
 
@@ -310,10 +309,6 @@ def test_a_fixed_penalty_is_reward_taken_away(penalised):
     np.testing.assert_allclose(metrics["return"], it.metrics["return"] - gone, rtol=1e-4)
 
 
-@pytest.mark.xfail(
-    raises=Exception,
-    reason="BUG: `limits` is annotated tuple[float, ...] and refused where types are checked, as in every test",
-)
 def test_limits_of_the_configuration_may_be_traced():
     config = replace(CONSTRAINED, limit=(3.0, 4.0))
 
@@ -345,10 +340,6 @@ def test_the_normaliser_learns_a_batch_after_the_update_not_before(penalised):
         assert not np.allclose(other.promised(), it.metrics["promised"], rtol=2e-2, atol=2e-3)
 
 
-@pytest.mark.xfail(
-    raises=AssertionError,
-    reason="BUG: in _samples a NaN deviation counts as 0, advantages that are not finite become 0, the update is applied",
-)
 def test_an_update_that_is_not_finite_is_not_applied_and_is_counted(constrained):
     """Rewards of 3e38 add up to infinity. The policy stays; fifteen candidates were refused as not finite."""
     update, run = constrained
@@ -387,10 +378,6 @@ def test_limits_are_the_configuration_s_or_else_the_environment_s():
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    raises=AssertionError,
-    reason="BUG: NaN gradients stay in Adam's averages for ever; the critics never learn again",
-)
 def test_critics_fitted_by_adam_recover_from_a_batch_that_is_not_finite():
     config = replace(PENALISED, critic=Critic("adam", epochs=2, minibatch=16), time_limit_ends=True)
     update = compiled(config, 1)
