@@ -3,7 +3,8 @@
     python benchmarks/page.py
 
 Between `<!-- table FILE PART -->` and `<!-- end -->` the page gets the table of that part of benchmarks/results/FILE.json
-(or of a FILE-….json, where parts were measured in several runs), or a line that says how to measure it. Figures go to docs/img/bench-FILE-PART.png. Results are made by
+(or of a FILE-….json, where parts were measured in several runs), or a line that says how to measure it. Figures go to
+docs/img/bench-FILE-PART.png. Results are made by
 
     corral bench --out DIR && cp DIR/bench.json benchmarks/results/FILE.json
 """

@@ -47,7 +47,11 @@ def peak(argv: list[str]) -> Row:
         args = [arg.replace("{out}", f"{folder}/run") for arg in argv]
         # Python's own start, not `corral`'s: the process that is measured must be the one that writes the result.
         command = [sys.executable, "-m", "corral.bench.memory", str(result), *args]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        # Nothing compiled beforehand: the compiler's memory counts.
+        fresh = os.environ | {"JAX_COMPILATION_CACHE_DIR": f"{folder}/cache"}
+        done = subprocess.run(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=fresh
+        )
         if done.returncode or not result.exists():
             return {"failed": (done.stderr.strip().splitlines() or ["no output"])[-1][:200]}
         found: Row = json.loads(result.read_text())

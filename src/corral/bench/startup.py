@@ -52,11 +52,8 @@ def _cold_and_warm(argv: list[str], note: Note) -> list[Row]:
     rows: list[Row] = []
     command = f"corral {' '.join(argv)}"
     with tempfile.TemporaryDirectory() as folder:
-        # JAX's own variable; a cache that corral keeps itself must give way to it.
-        cache = os.environ | {
-            "JAX_COMPILATION_CACHE_DIR": f"{folder}/cache",
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        }
+        # JAX's own variable, to which corral's cache gives way.
+        cache = os.environ | {"JAX_COMPILATION_CACHE_DIR": f"{folder}/cache"}
         for what in ("cold", "warm"):
             note(f"start-up: {command}, {what} cache")
             took = _to_first_iteration([*argv, "--out", f"{folder}/{what}"], Path(folder) / what, cache)
