@@ -166,6 +166,8 @@ def machine_line(document: Document) -> str:
     """Where, when and beside what it was measured."""
     machine = document["machine"]
     line = f"{machine['device']}, {machine['cores']} CPU cores, JAX {machine['jax']}, {document['when']}"
+    if machine.get("xla_flags"):
+        line += f", XLA_FLAGS {machine['xla_flags']}"
     if document["quick"]:
         line += ", --quick: sizes too small to mean anything"
     if machine["load"] > 0.5 * machine["cores"]:

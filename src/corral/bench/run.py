@@ -53,6 +53,7 @@ def _empty(quick: bool) -> Document:
             "devices": jax.device_count(),
             "cores": devices.cores(),
             "jax": jax.__version__,
+            "xla_flags": os.environ.get("XLA_FLAGS", ""),
             # Before we begin: afterwards it would be our own.
             "load": os.getloadavg()[0],
         },
