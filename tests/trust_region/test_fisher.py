@@ -112,9 +112,3 @@ def test_any_distribution_may_bring_its_own_metric(float64):
     np.testing.assert_allclose(product(jnp.eye(2)), X.T @ np.diag(np.exp(X @ theta)) @ X / 7, rtol=1e-10)
     with pytest.raises(CorralError, match="metric must be given for tuple"):
         fisher.operator(parameters, theta)
-
-
-def test_negative_damping_is_refused():
-    parameters, theta, _ = gaussian_policy(jax.random.key(0))
-    with pytest.raises(CorralError, match="damping must not be negative"):
-        fisher.operator(parameters, theta, damping=-1.0)

@@ -3,7 +3,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from corral import CorralError
 from corral.trust_region.line_search import Checks, backtrack
 
 
@@ -66,16 +65,3 @@ def test_reasons_are_counted_separately():
     found = backtrack(check, jnp.zeros(1), jnp.ones(1))
     assert found.failed.tolist() == [1, 3]  # above 0.9: 1; above 0.6: 1, 0.8, 0.64
     assert found.tried == 4
-
-
-@pytest.mark.parametrize(
-    ("step", "options", "message"),
-    [
-        (jnp.ones(3), {}, r"step must have shape \(2,\)"),
-        (jnp.ones(2), {"shrink": 1.0}, "shrink must lie in"),
-        (jnp.ones(2), {"candidates": 0}, "candidates must be at least 1"),
-    ],
-)
-def test_bad_input_is_named_in_one_line(step, options, message):
-    with pytest.raises(CorralError, match=message):
-        backtrack(norm_below(1.0), jnp.zeros(2), step, **options)

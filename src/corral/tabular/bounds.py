@@ -20,16 +20,38 @@ import numpy as np
 from jaxtyping import Float64
 
 from corral.errors import require, require_in
-from corral.tabular.cmdp import ArrayLike, Evaluation, as_floats, signals_of
+from corral.tabular.cmdp import ArrayLike, Evaluation, as_floats, require_kind, signals_of
 from corral.tabular.measures import (
     epsilon,
     largest,
     mean_kl,
     mean_tv,
     mean_tv_from_kl,
+    require_pair,
     require_signal,
     surrogate,
 )
+
+__all__ = [
+    "ROUNDING",
+    "Bound",
+    "corollary_1",
+    "corollary_2",
+    "corollary_3_cost",
+    "corollary_3_reward",
+    "corollary_3_theorem",
+    "divergence_lemma",
+    "flow_lemma",
+    "is_constrained_update",
+    "is_trust_region_update",
+    "occupation_lemma",
+    "performance_difference",
+    "pinsker_jensen",
+    "proposition_1",
+    "proposition_2",
+    "remark_equality",
+    "theorem_1",
+]
 
 ROUNDING = 1e-10
 """A claim is violated only beyond this share of the largest term that entered it: float64 carries 1e-16, and
@@ -81,6 +103,7 @@ class Bound:
 
 def flow_lemma(policy: Evaluation, f: ArrayLike) -> Bound:
     """First lemma: (1−γ)E_μ[f] + E_{d^π, π, P}[γf(s')] − E_{d^π}[f] = 0, for any f."""
+    require_kind("policy", policy, Evaluation)
     values, cmdp = _state_function(policy, f), policy.cmdp
     arriving = np.einsum("s,sa,sat,t->", policy.d, policy.policy, cmdp.P, values)
     total = (1 - cmdp.gamma) * (cmdp.mu @ values) + cmdp.gamma * arriving - policy.d @ values
@@ -104,6 +127,7 @@ def occupation_lemma(old: Evaluation, new: Evaluation, f: ArrayLike, signal: int
 
 def divergence_lemma(old: Evaluation, new: Evaluation) -> Bound:
     """Third lemma: ‖d^π' − d^π‖₁ ≤ 2γ/(1−γ)·D̄_TV."""
+    require_pair(old, new)
     horizon = 1 / (1 - old.cmdp.gamma)
     apart = float(np.abs(new.d - old.d).sum())
     return Bound(apart, 0.0, 2 * old.cmdp.gamma * horizon * mean_tv(old, new), "upper", horizon)
@@ -128,7 +152,7 @@ def corollary_1(old: Evaluation, new: Evaluation) -> Bound:
 
 def corollary_2(old: Evaluation, new: Evaluation, cost: int) -> Bound:
     """J_Cᵢ(π') − J_Cᵢ(π) ≤ E_{s~d^π, a~π'}[A^π_Cᵢ + 2γε_Cᵢ/(1−γ)·D_TV(π'‖π)[s]]/(1−γ),  i = `cost`."""
-    _require_cost(old, cost)
+    _require_cost(old, new, cost)
     return _corollary(old, new, cost, "upper", mean_tv(old, new))
 
 
@@ -149,7 +173,7 @@ def corollary_3_reward(old: Evaluation, new: Evaluation) -> Bound:
 
 def corollary_3_cost(old: Evaluation, new: Evaluation, cost: int) -> Bound:
     """Corollary 3 in Corollary 2: √(½D̄_KL) for D̄_TV."""
-    _require_cost(old, cost)
+    _require_cost(old, new, cost)
     return _corollary(old, new, cost, "upper", mean_tv_from_kl(old, new))
 
 
@@ -166,7 +190,7 @@ def proposition_2(old: Evaluation, new: Evaluation, delta: float, cost: int) -> 
 
     Its premises are what `is_constrained_update` checks.
     """
-    _require_cost(old, cost)
+    _require_cost(old, new, cost)
     worst = _worst_case(old, new, delta, cost)
     value, limit = float(new.returns[cost]), float(old.cmdp.limits[cost - 1])
     return Bound(value, limit, worst, "upper", max(abs(value), abs(limit), worst, largest(old.V[cost])))
@@ -174,14 +198,14 @@ def proposition_2(old: Evaluation, new: Evaluation, delta: float, cost: int) -> 
 
 def is_trust_region_update(old: Evaluation, new: Evaluation, delta: float) -> bool:
     """What Proposition 1 uses of the argmax π_{k+1} of (trpo): D̄_KL ≤ δ, and surrogate ≥ 0."""
-    inside = mean_kl(old, new) <= delta * (1 + ROUNDING)
+    inside = mean_kl(old, new) <= _positive(delta) * (1 + ROUNDING)
     return inside and surrogate(old, new, 0) >= -ROUNDING * largest(old.V[0])
 
 
 def is_constrained_update(old: Evaluation, new: Evaluation, delta: float, cost: int) -> bool:
     """What Proposition 2 uses of the argmax π_{k+1} of (cpo): D̄_KL ≤ δ, and J_Cᵢ(π_k) + surrogateᵢ ≤ dᵢ."""
-    _require_cost(old, cost)
-    inside = mean_kl(old, new) <= delta * (1 + ROUNDING)
+    _require_cost(old, new, cost)
+    inside = mean_kl(old, new) <= _positive(delta) * (1 + ROUNDING)
     excess = float(old.returns[cost] - old.cmdp.limits[cost - 1]) + surrogate(old, new, cost)
     return inside and excess <= ROUNDING * largest(old.V[cost])
 
@@ -234,9 +258,9 @@ def _corollary(old: Evaluation, new: Evaluation, signal: int, side: Side, diverg
 
 
 def _worst_case(old: Evaluation, new: Evaluation, delta: float, signal: int) -> float:
-    require_in("delta", delta, 0.0, math.inf, closed="()")
+    require_signal(old, new, signal)
     gamma = old.cmdp.gamma
-    return math.sqrt(2 * delta) * gamma * epsilon(old, new, signal) / (1 - gamma) ** 2
+    return math.sqrt(2 * _positive(delta)) * gamma * epsilon(old, new, signal) / (1 - gamma) ** 2
 
 
 def _times(coefficient: float, divergence: float) -> float:
@@ -248,6 +272,12 @@ def _state_function(policy: Evaluation, f: ArrayLike) -> Float64[np.ndarray, " S
     return as_floats("f", f, (policy.cmdp.states,))
 
 
-def _require_cost(old: Evaluation, cost: int) -> None:
+def _positive(delta: float) -> float:
+    require_in("delta", delta, 0.0, math.inf, closed="()")
+    return delta
+
+
+def _require_cost(old: Evaluation, new: Evaluation, cost: int) -> None:
+    require_pair(old, new)
     m = old.cmdp.constraints
-    require(1 <= cost <= m, f"cost must be one of 1..{m}, got {cost}")
+    require(cost in range(1, m + 1), f"cost must be one of 1..{m}, got {cost}")

@@ -5,16 +5,24 @@ from typing import Any
 
 import numpy as np
 
+from corral.errors import require
 from corral.tabular.bounds import Bound, theorem_1
-from corral.tabular.cmdp import Evaluation, evaluate
+from corral.tabular.cmdp import Evaluation, evaluate, require_count, require_kind
 from corral.tabular.examples import random_cmdp, random_policy
 from corral.tabular.older_bounds import schulman_2015
 from corral.tabular.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW, drawing
 from corral.tabular.survey import Survey
 
+__all__ = ["bounds_figure"]
+
 
 def bounds_figure(found: Survey, states: int, actions: int, seed: int, path: Path) -> None:
     """The bounds along a path of policies; error against allowance; older against new allowance."""
+    require_kind("found", found, Survey)
+    require(len(found.tallies) > 0, "found must hold instances, got an empty survey")
+    require_count("states", states, 2)
+    require_count("actions", actions, 2)
+    require_count("seed", seed, 0)
     with drawing(path, 3, (15.5, 4.7)) as (left, middle, right):
         _bounds_along_a_path(left, states, actions, seed)
         _error_against_allowance(middle, found)

@@ -14,6 +14,8 @@ from jaxtyping import Float64
 
 from corral.errors import CorralError, require, require_finite, require_in, require_shape
 
+__all__ = ["CMDP", "Evaluation", "evaluate"]
+
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike as ArrayLike
 else:
@@ -133,6 +135,7 @@ def evaluate(cmdp: CMDP, policy: ArrayLike) -> Evaluation:
     d^π = (1−γ)(I − γP_π)⁻¹μ,   V = (I − γP_π)⁻¹r_π,   Q(s, a) = r(s, a) + γ Σ_t P(t|s, a) V(t),   J = μᵀV
     (the paper's P_π has columns, ours rows, that sum to one).
     """
+    require_kind("cmdp", cmdp, CMDP)
     pi = as_policy("policy", policy, cmdp)
     signals = signals_of(cmdp)
     resolvent = np.eye(cmdp.states) - cmdp.gamma * np.einsum("sa,sat->st", pi, cmdp.P)
@@ -141,6 +144,19 @@ def evaluate(cmdp: CMDP, policy: ArrayLike) -> Evaluation:
     V = np.linalg.solve(resolvent, np.einsum("sa,ksa->sk", pi, signals)).T
     Q = signals + cmdp.gamma * np.einsum("sat,kt->ksa", cmdp.P, V)
     return Evaluation(cmdp, pi, d, V, Q, Q - V[:, :, None], V @ cmdp.mu)
+
+
+def require_kind(name: str, value: Any, kind: type) -> None:
+    """Require an instance of `kind`."""
+    require(
+        isinstance(value, kind), f"{name} must be an instance of {kind.__name__}, got {type(value).__name__}"
+    )
+
+
+def require_count(name: str, value: int, least: int) -> None:
+    """Require a whole number of at least `least`."""
+    require(isinstance(value, int | np.integer), f"{name} must be a whole number, got {value}")
+    require(value >= least, f"{name} must be at least {least}, got {value}")
 
 
 def signals_of(cmdp: CMDP) -> Float64[np.ndarray, "k S A"]:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from corral.errors import require, require_in
+from corral.errors import require_in
 from corral.tabular.bounds import (
     ROUNDING,
     Bound,
@@ -15,10 +15,12 @@ from corral.tabular.bounds import (
     proposition_1,
     proposition_2,
 )
-from corral.tabular.cmdp import CMDP, ArrayLike, Evaluation, evaluate
-from corral.tabular.measures import promise
+from corral.tabular.cmdp import CMDP, ArrayLike, Evaluation, evaluate, require_count
+from corral.tabular.measures import promise_of
 from corral.tabular.update import Run, Table, Update, bounded, propose, sizes, softmax, start_logits
 from corral.trust_region import dual
+
+__all__ = ["exact_cpo"]
 
 _SHARES = [0.8**j for j in range(15)]
 _SMALLEST = 1e-10
@@ -33,7 +35,7 @@ def exact_cpo(cmdp: CMDP, start: ArrayLike, delta: float = 0.1, iterations: int 
     its first value. The run has converged when δ is down to nothing: no step of any size helps.
     """
     require_in("delta", delta, 0.0, math.inf, closed="()")
-    require(iterations >= 0, f"iterations must be at least 0, got {iterations}")
+    require_count("iterations", iterations, 0)
     logits, old = start_logits(cmdp, start)
     first, radius = old, delta
     updates: list[Update] = []
@@ -57,7 +59,7 @@ def _line_search(old: Evaluation, logits: Table, step: Table, delta: float, case
     excess = old.J_C - old.cmdp.limits
     recovering = case >= dual.Case.RECOVERY or bool(np.any(excess > small[1:]))
     for share in _SHARES:
-        promised = promise(old, softmax(logits + share * step))
+        promised = promise_of(old, softmax(logits + share * step))
         inside = promised.kl <= delta and bool(
             np.all(promised.change[1:] <= np.maximum(-excess, 0) + small[1:])
         )

@@ -3,9 +3,26 @@
 import numpy as np
 from jaxtyping import Float64
 
-from corral.errors import CorralError, require, require_in
-from corral.tabular.cmdp import CMDP, evaluate
+from corral.errors import CorralError, require_in, require_shape
+from corral.tabular.cmdp import (
+    CMDP,
+    ArrayLike,
+    as_distribution,
+    as_floats,
+    evaluate,
+    require_count,
+    require_kind,
+)
 from corral.tabular.optimum import optimum, safest
+
+__all__ = [
+    "fork",
+    "fork_policies",
+    "nearby_policy",
+    "random_cmdp",
+    "random_deterministic_policy",
+    "random_policy",
+]
 
 _ATTEMPTS = 100
 
@@ -20,9 +37,10 @@ def random_cmdp(
     policy undercuts u in all of them at once, dᵢ = uᵢ − ρᵢz with ρᵢ uniform on [0.2, 0.8]: every limit cuts
     off the unconstrained optimum, and some policy satisfies all of them with room.
     """
-    require(states >= 1, f"states must be at least 1, got {states}")
-    require(actions >= 1, f"actions must be at least 1, got {actions}")
-    require(constraints >= 0, f"constraints must be at least 0, got {constraints}")
+    require_kind("rng", rng, np.random.Generator)
+    require_count("states", states, 1)
+    require_count("actions", actions, 1)
+    require_count("constraints", constraints, 0)
     require_in("gamma", gamma, 0.0, 1.0, closed="[)")
     for _ in range(_ATTEMPTS):
         cmdp = CMDP(
@@ -48,19 +66,27 @@ def random_cmdp(
 
 def random_policy(rng: np.random.Generator, cmdp: CMDP) -> Float64[np.ndarray, "S A"]:
     """Each state's action distribution uniform on the simplex."""
+    require_kind("rng", rng, np.random.Generator)
+    require_kind("cmdp", cmdp, CMDP)
     return rng.dirichlet(np.ones(cmdp.actions), size=cmdp.states)
 
 
-def nearby_policy(
-    rng: np.random.Generator, policy: Float64[np.ndarray, "S A"], distance: float
-) -> Float64[np.ndarray, "S A"]:
-    """`policy` with its logits moved by normal noise of size `distance`."""
+def nearby_policy(rng: np.random.Generator, policy: ArrayLike, distance: float) -> Float64[np.ndarray, "S A"]:
+    """`policy` (S, A) with its logits moved by normal noise of size `distance`."""
+    require_kind("rng", rng, np.random.Generator)
+    policy = as_floats("policy", policy)
+    require_shape("policy", policy, (None, None), "(states, actions)")
+    policy = as_distribution("policy", policy)
+    # 100 in logits is a factor e^100 in odds, further than any pair of policies worth drawing.
+    require_in("distance", distance, 0.0, 100.0)
     moved = policy * np.exp(distance * rng.normal(size=policy.shape))
     return moved / moved.sum(axis=1, keepdims=True)
 
 
 def random_deterministic_policy(rng: np.random.Generator, cmdp: CMDP) -> Float64[np.ndarray, "S A"]:
     """One action in each state, drawn uniformly."""
+    require_kind("rng", rng, np.random.Generator)
+    require_kind("cmdp", cmdp, CMDP)
     return np.eye(cmdp.actions)[rng.integers(cmdp.actions, size=cmdp.states)]
 
 
@@ -86,6 +112,8 @@ def fork_policies(
     What π' does better in state 1 it does worse in state 2, which it reaches more often: as bad as Theorem 1
     fears. ε = 2·tremble, and D̄_TV = (1−γ)·shift + γ·tremble, of which only the shift moves d^π.
     """
+    require_in("shift", shift, 0.0, 0.5)
+    require_in("tremble", tremble, 0.0, 0.5)
     old = np.full((3, 2), 0.5)
     new = old + np.array([[-shift, shift], [tremble, -tremble], [tremble, -tremble]])
     return old, new

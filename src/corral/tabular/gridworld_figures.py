@@ -5,11 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from corral.tabular.cmdp import Evaluation
+from corral.errors import require, require_shape
+from corral.tabular.cmdp import Evaluation, require_kind
 from corral.tabular.gridworld import MOVES, Gridworld
 from corral.tabular.optimum import Optimum
 from corral.tabular.plotting import BLACK, BLUE, GREEN, ORANGE, RED, drawing
 from corral.tabular.update import Run
+
+__all__ = ["grid_figure", "progress_figure"]
 
 _MARKS = {
     "F": (RED, "fire"),
@@ -24,6 +27,11 @@ _UNLIKELY = _LIKELY | {"arrowstyle": "-"}
 
 def progress_figure(world: Gridworld, cpo: Run, guaranteed: Run, best: Optimum, path: Path) -> None:
     """J and each J_Cᵢ of every policy, against the optimum and the limits."""
+    require_kind("world", world, Gridworld)
+    require_kind("best", best, Optimum)
+    for argument, run in (("cpo", cpo), ("guaranteed", guaranteed)):
+        require_kind(argument, run, Run)
+        require(run.start.cmdp is world.cmdp, f"{argument} must be a run on the CMDP of world")
     titles = ["deliveries (return J)", "fire entered (J_C1)", "water entered (J_C2)", "moves made (J_C3)"]
     levels = [best.J, *world.cmdp.limits]
     with drawing(path, len(titles), (15.5, 4.0)) as axes:
@@ -45,6 +53,10 @@ def progress_figure(world: Gridworld, cpo: Run, guaranteed: Run, best: Optimum, 
 
 def grid_figure(world: Gridworld, policies: dict[str, Evaluation], path: Path) -> None:
     """Where each policy spends its time (grey) and what it does there (lines as long as √probability)."""
+    require_kind("world", world, Gridworld)
+    require(len(policies) > 0, "policies must not be empty")
+    for title, policy in policies.items():
+        require_shape(f"policies[{title!r}].d", policy.d, (world.cmdp.states,), "the states of world")
     size = (6.6 * len(policies) + 0.8, 0.62 * len(world.rows) + 0.6)
     top = max(float(policy.d.max()) for policy in policies.values())
     with drawing(path, len(policies), size) as axes:

@@ -4,10 +4,12 @@ import numpy as np
 
 from corral.errors import require
 from corral.tabular.bounds import ROUNDING, Bound, change_bound
-from corral.tabular.cmdp import CMDP, ArrayLike, Evaluation, evaluate
-from corral.tabular.measures import promise
+from corral.tabular.cmdp import CMDP, ArrayLike, Evaluation, evaluate, require_count
+from corral.tabular.measures import promise_of
 from corral.tabular.update import Run, Table, Update, bounded, propose, sizes, softmax, start_logits
 from corral.trust_region import dual
+
+__all__ = ["guaranteed_updates"]
 
 _FIRST, _SMALLEST = 0.1, 1e-15
 """Trust regions to begin and to end with."""
@@ -24,7 +26,7 @@ def guaranteed_updates(cmdp: CMDP, start: ArrayLike, iterations: int = 300) -> R
     four times it and a quarter of it}. The ε are those of each candidate. Constants that hold for all π,
     ε = max|A|, give the guarantee too, but once γ ≥ ½ their objective is nowhere positive: nothing moves.
     """
-    require(iterations >= 0, f"iterations must be at least 0, got {iterations}")
+    require_count("iterations", iterations, 0)
     logits, old = start_logits(cmdp, start)
     require(old.violation <= 0, f"start must satisfy the limits, it exceeds one by {old.violation:.3g}")
     first, radius = old, _FIRST
@@ -43,7 +45,7 @@ def _argmax(old: Evaluation, logits: Table, radius: float) -> tuple[Table, float
     best = (np.zeros_like(logits), 0.0, radius, dual.Case.INSIDE)
     for delta in (4 * radius, radius, radius / 4):
         step, case = propose(old, logits, delta, guaranteed=True)
-        promised = promise(old, softmax(logits + step))
+        promised = promise_of(old, softmax(logits + step))
         certain = old.J_C + promised.change[1:] + promised.worst[1:]
         gain = float(promised.change[0] - promised.worst[0])
         if gain > best[1] and np.all(certain <= old.cmdp.limits + ROUNDING * sizes(old)[1:]):

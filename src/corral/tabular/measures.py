@@ -7,7 +7,19 @@ import numpy as np
 from jaxtyping import Float64
 
 from corral.errors import require
-from corral.tabular.cmdp import Evaluation
+from corral.tabular.cmdp import ArrayLike, Evaluation, as_distribution, as_floats, require_kind
+
+__all__ = [
+    "Promise",
+    "epsilon",
+    "kl",
+    "mean_kl",
+    "mean_tv",
+    "mean_tv_from_kl",
+    "promise",
+    "surrogate",
+    "tv",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,8 +34,20 @@ class Promise:
     """By how much the truth may miss each surrogate, by Corollary 3: √2γε^π'/(1−γ)²·√D̄_KL."""
 
 
-def promise(old: Evaluation, policies: Float64[np.ndarray, "*n S A"]) -> Promise:
-    """Surrogates, mean KL and worst cases of one candidate policy or of many at once."""
+def promise(old: Evaluation, policies: ArrayLike) -> Promise:
+    """Surrogates, mean KL and worst cases of one candidate policy (S, A) or of many at once (.., S, A)."""
+    require_kind("old", old, Evaluation)
+    policies = as_floats("policies", policies)
+    require(
+        policies.shape[-2:] == old.policy.shape,
+        f"policies must have shape (.., states, actions) = (.., {old.cmdp.states}, {old.cmdp.actions}), "
+        f"got {policies.shape}",
+    )
+    return promise_of(old, as_distribution("policies", policies))
+
+
+def promise_of(old: Evaluation, policies: Float64[np.ndarray, "*n S A"]) -> Promise:
+    """`promise` for policies that are known to be such."""
     gamma, visited = old.cmdp.gamma, old.d > 0
     change = np.einsum("s,...sa,ksa->...k", old.d, policies - old.policy, old.A) / (1 - gamma)
     kl = kl_rows(policies, old.policy)[..., visited] @ old.d[visited]
@@ -56,6 +80,7 @@ def tv(old: Evaluation, new: Evaluation) -> Float64[np.ndarray, " S"]:
 
 def mean_tv(old: Evaluation, new: Evaluation) -> float:
     """D̄_TV = E_{s~d^π}[D_TV(π'‖π)[s]]."""
+    require_pair(old, new)
     return float(old.d @ tv(old, new))
 
 
@@ -67,6 +92,7 @@ def kl(old: Evaluation, new: Evaluation) -> Float64[np.ndarray, " S"]:
 
 def mean_kl(old: Evaluation, new: Evaluation) -> float:
     """D̄_KL = E_{s~d^π}[KL(π'‖π)[s]] over the states that π visits."""
+    require_pair(old, new)
     visited = old.d > 0
     return float(old.d[visited] @ kl(old, new)[visited])
 
@@ -100,6 +126,8 @@ def largest(values: Float64[np.ndarray, "..."]) -> float:
 
 def require_pair(old: Evaluation, new: Evaluation) -> None:
     """Both policies must belong to one CMDP."""
+    require_kind("old", old, Evaluation)
+    require_kind("new", new, Evaluation)
     require(old.cmdp is new.cmdp, "new must be evaluated on the same CMDP as old")
 
 
@@ -107,4 +135,4 @@ def require_signal(old: Evaluation, new: Evaluation, signal: int) -> None:
     """`signal` is 0 for the reward or 1..m for a cost."""
     require_pair(old, new)
     m = old.cmdp.constraints
-    require(0 <= signal <= m, f"signal must be 0 (the reward) or a cost 1..{m}, got {signal}")
+    require(signal in range(m + 1), f"signal must be 0 (the reward) or a cost 1..{m}, got {signal}")

@@ -5,11 +5,14 @@ import numpy as np
 from corral.errors import require, require_in
 from corral.tabular.bounds import Bound, change_bound, surrogate_terms
 from corral.tabular.cmdp import Evaluation
-from corral.tabular.measures import kl, largest, require_signal, tv
+from corral.tabular.measures import kl, largest, require_pair, require_signal, tv
+
+__all__ = ["divergence_lemma_max_tv", "kakade_langford_2002", "schulman_2015", "schulman_2015_kl"]
 
 
 def divergence_lemma_max_tv(old: Evaluation, new: Evaluation) -> Bound:
     """‖d^π' − d^π‖₁ ≤ 2γ/(1−γ)·max_s D_TV(π'‖π)[s]: the worst state in place of the mean."""
+    require_pair(old, new)
     horizon = 1 / (1 - old.cmdp.gamma)
     value = float(np.abs(new.d - old.d).sum())
     return Bound(value, 0.0, 2 * old.cmdp.gamma * horizon * largest(tv(old, new)), "upper", horizon)

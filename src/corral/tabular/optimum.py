@@ -14,7 +14,9 @@ import numpy as np
 from jaxtyping import Float64
 
 from corral.errors import CorralError, require
-from corral.tabular.cmdp import CMDP, evaluate
+from corral.tabular.cmdp import CMDP, evaluate, require_kind
+
+__all__ = ["InfeasibleCMDP", "Optimum", "Safest", "interior_policy", "optimum", "safest"]
 
 # HiGHS's tightest: residuals of x, whose entries sum to one.
 _TOLERANCES = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
@@ -62,6 +64,7 @@ def optimum(cmdp: CMDP) -> Optimum:
 
     Raises `InfeasibleCMDP` where no policy satisfies the limits. Constraints hold to about 1e-10/(1−γ).
     """
+    require_kind("cmdp", cmdp, CMDP)
     flow, source = _flow_equations(cmdp)
     found = _solve(
         -cmdp.reward.ravel(),
@@ -83,6 +86,7 @@ def optimum(cmdp: CMDP) -> Optimum:
 
 def safest(cmdp: CMDP) -> Safest:
     """Minimise z over π and z subject to J_Cᵢ(π) − dᵢ ≤ z for every i; needs one constraint at least."""
+    require_kind("cmdp", cmdp, CMDP)
     require(cmdp.constraints > 0, "cmdp must have a constraint to be safe about, got none")
     flow, source = _flow_equations(cmdp)
     scale = 1 - cmdp.gamma
@@ -108,6 +112,7 @@ def interior_policy(cmdp: CMDP) -> Float64[np.ndarray, "S A"]:
     Returns are linear in x, so x = (1−t)x_safest + t·x_uniform has J_C = (1−t)J_C(safest) + t·J_C(uniform).
     t is the largest share, at most ½, that leaves half of the safest policy's margin in every constraint.
     """
+    require_kind("cmdp", cmdp, CMDP)
     uniform = evaluate(cmdp, np.full((cmdp.states, cmdp.actions), 1 / cmdp.actions))
     if not cmdp.constraints:
         return uniform.policy

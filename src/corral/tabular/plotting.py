@@ -6,6 +6,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from corral.errors import require
+
+__all__ = [
+    "BLACK",
+    "BLUE",
+    "GREEN",
+    "GREY",
+    "ORANGE",
+    "PURPLE",
+    "RED",
+    "SKY",
+    "YELLOW",
+    "drawing",
+    "replacing",
+]
+
 # Okabe and Ito's colours, told apart by every kind of eye.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, RED, PURPLE, YELLOW = "#0072B2", "#D55E00", "#CC79A7", "#F0E442"
@@ -26,6 +42,10 @@ _STYLE: Any = {
 @contextmanager
 def drawing(path: Path, columns: int, size: tuple[float, float]) -> Iterator[list[Any]]:
     """Panels side by side in a figure of `size` inches, which is written to `path` when the block ends."""
+    known = (".pdf", ".png", ".svg")
+    require(path.suffix in known, f"path must end in {', '.join(known)}, got {str(path)!r}")
+    require(columns >= 1, f"columns must be at least 1, got {columns}")
+    require(min(size) > 0, f"size must be two positive numbers of inches, got {size}")
     import matplotlib
 
     matplotlib.use("Agg")
@@ -44,6 +64,7 @@ def drawing(path: Path, columns: int, size: tuple[float, float]) -> Iterator[lis
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that becomes it if the block succeeds; makes the folder."""
+    require(bool(path.name) and not path.is_dir(), f"path must name a file, got {str(path)!r}")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{os.getpid()}-{path.name}")
     try:

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float64
 
-from corral.errors import require
 from corral.tabular import bounds as paper
 from corral.tabular import older_bounds as older
 from corral.tabular.bounds import Bound
-from corral.tabular.cmdp import CMDP, Evaluation, evaluate
+from corral.tabular.cmdp import CMDP, Evaluation, evaluate, require_count
 from corral.tabular.examples import (
     fork,
     fork_policies,
@@ -19,8 +18,10 @@ from corral.tabular.examples import (
     random_deterministic_policy,
     random_policy,
 )
-from corral.tabular.measures import promise
+from corral.tabular.measures import promise_of
 from corral.tabular.optimum import interior_policy
+
+__all__ = ["Survey", "Tally", "survey"]
 
 CONSTRAINTS = 2
 LONGEST_HORIZON = 100.0
@@ -109,10 +110,10 @@ def survey(
     cmdps: int, states: int, actions: int, seed: int, progress: Callable[[int], None] = lambda done: None
 ) -> Survey:
     """Evaluate every result on `cmdps` random CMDPs; CMDP k depends on (seed, k) alone. Calls progress(k)."""
-    require(cmdps >= 1, f"cmdps must be at least 1, got {cmdps}")
-    require(states >= 2, f"states must be at least 2, got {states}")
-    require(actions >= 2, f"actions must be at least 2, got {actions}")
-    require(seed >= 0, f"seed must be at least 0, got {seed}")
+    require_count("cmdps", cmdps, 1)
+    require_count("states", states, 2)
+    require_count("actions", actions, 2)
+    require_count("seed", seed, 0)
     found = Survey({}, [])
     for k in range(cmdps):
         rng = np.random.default_rng([seed, k])
@@ -135,16 +136,16 @@ def _claims(rng: np.random.Generator, cmdp: CMDP) -> Iterator[tuple[str, Claim]]
         "deterministic": random_deterministic_policy(rng, cmdp),
     }.items():
         new = evaluate(cmdp, policy)
-        yield from ((pair, claim) for claim in pair_claims(rng, old, new))
+        yield from ((pair, claim) for claim in _pair_claims(rng, old, new))
         if pair == "deterministic":
-            yield from (("from deterministic", claim) for claim in pair_claims(rng, new, old))
+            yield from (("from deterministic", claim) for claim in _pair_claims(rng, new, old))
     yield from (("mixture", claim) for claim in _mixture_claims(rng, old))
     yield from (("fork", claim) for claim in _fork_claims(rng, cmdp.gamma))
     for start in (old, evaluate(cmdp, interior_policy(cmdp))):
-        yield from (("update", claim) for claim in update_claims(rng, start))
+        yield from (("update", claim) for claim in _update_claims(rng, start))
 
 
-def pair_claims(rng: np.random.Generator, old: Evaluation, new: Evaluation) -> Iterator[Claim]:
+def _pair_claims(rng: np.random.Generator, old: Evaluation, new: Evaluation) -> Iterator[Claim]:
     """Everything the paper says of an arbitrary pair of policies."""
     f = rng.normal(size=old.cmdp.states) * 10 ** rng.uniform(-1, 1)
     costs = range(1, old.cmdp.constraints + 1)
@@ -187,10 +188,10 @@ def _fork_claims(rng: np.random.Generator, gamma: float) -> Iterator[Claim]:
     """The CMDP that nearly attains the bounds: with a constant any smaller they would fail here."""
     cmdp = fork(gamma)
     old, new = (evaluate(cmdp, policy) for policy in fork_policies(rng.uniform(0.1, 0.5), tremble=1e-4))
-    yield from pair_claims(rng, old, new)
+    yield from _pair_claims(rng, old, new)
 
 
-def update_claims(rng: np.random.Generator, old: Evaluation) -> Iterator[Claim]:
+def _update_claims(rng: np.random.Generator, old: Evaluation) -> Iterator[Claim]:
     """The propositions and the guaranteed update, each the argmax over a finite set Π_θ that contains π_k.
 
     The propositions hold for any such set; this one is made of random neighbours and of exponential tilts
@@ -199,7 +200,7 @@ def update_claims(rng: np.random.Generator, old: Evaluation) -> Iterator[Claim]:
     cmdp, limits = old.cmdp, old.cmdp.limits
     delta = 10 ** rng.uniform(-4, 0)
     policies = _candidates(rng, old)
-    promised = promise(old, policies)
+    promised = promise_of(old, policies)
     inside = promised.kl <= delta
     new = evaluate(cmdp, policies[_argmax(promised.change[:, 0], inside)])
     yield "Proposition 1", paper.proposition_1(old, new, delta), None

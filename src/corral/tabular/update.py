@@ -17,11 +17,21 @@ import jax
 import numpy as np
 from jaxtyping import Float64
 
-from corral.errors import require
+from corral.errors import require, require_finite
 from corral.tabular.bounds import ROUNDING, Bound
-from corral.tabular.cmdp import CMDP, ArrayLike, Evaluation, as_policy, evaluate
-from corral.tabular.measures import promise
+from corral.tabular.cmdp import (
+    CMDP,
+    ArrayLike,
+    Evaluation,
+    as_floats,
+    as_policy,
+    evaluate,
+    require_kind,
+)
+from corral.tabular.measures import promise_of
 from corral.trust_region import dual
+
+__all__ = ["Run", "Update", "softmax"]
 
 Table = Float64[np.ndarray, "S A"]
 Signals = Float64[np.ndarray, "k S A"]
@@ -78,11 +88,19 @@ class Run:
         From a start that breaks the limits J(π₀) may lie anywhere, even above the optimum: give a feasible one.
         """
         origin = self.start.J if reference is None else reference
+        require_finite("best", best)
+        require_finite("reference", origin)
+        require(best != origin, f"best must differ from the reference, both are {best:g}")
         return (self.final.J - origin) / (best - origin)
 
 
-def softmax(logits: Table) -> Table:
-    """π(a|s) = exp θ(s, a)/Σ_b exp θ(s, b)."""
+def softmax(logits: ArrayLike) -> Table:
+    """π(a|s) = exp θ(s, a)/Σ_b exp θ(s, b) for logits θ (S, A)."""
+    logits = as_floats("logits", logits)
+    require(
+        logits.ndim == 2 and logits.size > 0,
+        f"logits must have shape (states, actions), got {logits.shape}",
+    )
     weights = np.exp(bounded(logits))
     return weights / weights.sum(axis=1, keepdims=True)
 
@@ -98,6 +116,7 @@ def bounded(logits: Table) -> Table:
 
 def start_logits(cmdp: CMDP, start: ArrayLike) -> tuple[Table, Evaluation]:
     """The logits of the policy `start` (S, A), in which every action must be possible, and its evaluation."""
+    require_kind("cmdp", cmdp, CMDP)
     policy = as_policy("start", start, cmdp)
     zero = np.argwhere(policy == 0)
     where = tuple(int(i) for i in zero[0]) if len(zero) else ()
@@ -146,7 +165,7 @@ def propose(
             c, radius = excess, radius / 4
             continue
         step = alpha * natural[0] - np.einsum("i,isa->sa", beta, natural[1:])
-        promised = promise(old, softmax(logits + step))
+        promised = promise_of(old, softmax(logits + step))
         kl = float(promised.kl)
         if not kl <= delta:
             c, radius = excess, radius * min(max(0.99 * delta / kl, 0.1), 0.99)

@@ -5,11 +5,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from corral.errors import require
+from corral.errors import require, require_shape
+from corral.trust_region._checks import require_floats
+
+__all__ = ["CGResult", "columns", "solve"]
 
 
 class CGResult(NamedTuple):
@@ -44,7 +46,10 @@ def solve(
     positive curvature pᵀAp (A is not positive definite there, or the column is solved to the last bit); the others go
     on. Columns do not influence each other. A non-finite product stops its column at the last good iterate.
     """
-    require(np.ndim(b) == 2, f"b must have shape (n, k), one column per right-hand side, got {np.shape(b)}")
+    require(
+        callable(product), f"product must be a function of an (n, k) matrix, got {type(product).__name__}"
+    )
+    require_floats("b", b, (None, None), "(n, k), one column per right-hand side")
     require(iterations >= 0, f"iterations must not be negative, got {iterations}")
     require(0 <= tolerance < 1, f"tolerance must lie in [0, 1), got {tolerance}")
     # Columns are scaled to length one, so that squares neither overflow nor underflow whatever the units of b.
@@ -55,6 +60,7 @@ def solve(
 
     def step(state: _State) -> _State:
         Ap = product(state.p)
+        require_shape("product(p)", Ap, b.shape, "as b, the shape of p")
         curvature = jnp.sum(state.p * Ap, axis=0)
         good = state.running & (curvature > 0) & jnp.isfinite(curvature)
         step_length = jnp.where(good, state.rr / jnp.where(good, curvature, 1), 0)
@@ -73,4 +79,5 @@ def solve(
 
 def columns(product: Callable[[Float[Array, " n"]], Float[Array, " n"]]) -> Callable[[Array], Array]:
     """A product with vectors, (n,) → (n,), as the product with matrices that `solve` wants."""
+    require(callable(product), f"product must be a function of an (n,) vector, got {type(product).__name__}")
     return jax.vmap(product, in_axes=1, out_axes=1)

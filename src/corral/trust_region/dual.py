@@ -29,6 +29,9 @@ from jaxtyping import Array, Float, Int
 
 from corral.errors import require, require_finite, require_shape
 from corral.trust_region import _parametric as parametric
+from corral.trust_region._checks import require_real
+
+__all__ = ["Case", "Numbers", "Solution", "solve"]
 
 Numbers = ArrayLike | Sequence[Any]
 """An array, a number, or lists of them."""
@@ -76,11 +79,11 @@ def solve(q: Numbers, r: Numbers, S: Numbers, c: Numbers, delta: Numbers) -> Sol
     inputs and nothing else, after g, each bᵢ and the trust region have been scaled to one, so a rescaled problem gets
     the rescaled answer.
     """
-    values = [np.asarray(x) if isinstance(x, Sequence) else x for x in (q, r, S, c, delta)]
+    given = {"q": q, "r": r, "S": S, "c": c, "delta": delta}
+    for name, value in given.items():
+        require_real(name, value)
+    values = [np.asarray(x) if isinstance(x, Sequence) else x for x in given.values()]
     dtype = jnp.result_type(*values, jnp.float32)
-    require(
-        bool(jnp.issubdtype(dtype, jnp.floating)), f"the inputs of solve must be real numbers, got {dtype}"
-    )
     m = np.shape(c)[0] if np.ndim(c) == 1 else -1
     require(m >= 0, f"c must have shape (m,), one entry per constraint, got {np.shape(c)}")
     require_shape("q", q, ())

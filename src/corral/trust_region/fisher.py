@@ -9,6 +9,7 @@ another θ has, at that θ itself, the Hessian
 product is one pass forward (J), one multiplication by M in closed form, one pass back (Jᵀ).
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,7 +17,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from corral.errors import require
+from corral.errors import require, require_finite, require_in, require_shape
+from corral.trust_region._checks import require_floats
+
+__all__ = ["Categorical", "Gaussian", "categorical_metric", "gaussian_metric", "operator"]
 
 Z = TypeVar("Z")
 
@@ -36,11 +40,14 @@ class Categorical(NamedTuple):
 
 def gaussian_metric(z: Gaussian, v: Gaussian) -> Gaussian:
     """M v for a diagonal Gaussian: diag(1/σ²) on the mean, 2 on log σ (KL ≈ ½ Σ (Δμ/σ)² + Σ (Δ log σ)²)."""
+    for name, leaf in (("z.log_std", z.log_std), ("v.mean", v.mean), ("v.log_std", v.log_std)):
+        require_shape(name, leaf, z.mean.shape, "as z.mean")
     return Gaussian(v.mean * jnp.exp(-2 * z.log_std), 2 * v.log_std)
 
 
 def categorical_metric(z: Categorical, v: Categorical) -> Categorical:
     """M v for a softmax: diag(p) − ppᵀ, the covariance of the one-hot action."""
+    require_shape("v.logits", v.logits, z.logits.shape, "as z.logits")
     p = jax.nn.softmax(z.logits)
     return Categorical(p * v.logits - p * jnp.sum(p * v.logits, axis=-1, keepdims=True))
 
@@ -62,15 +69,21 @@ def operator(
     to one and default to 1/N each. `metric(z, v)` multiplies by M; it is known for `Gaussian` and `Categorical`, and for
     any other distribution it has to be given.
     """
-    require(damping >= 0, f"damping must not be negative, got {damping}")
+    require_floats("theta", theta, (None,), "(parameters,)")
+    require_in("damping", damping, 0.0, math.inf, closed="[)")
     z, forward = jax.linearize(parameters, theta)
     backward = jax.linear_transpose(forward, theta)
     multiply = metric or _METRICS.get(type(z))
     if multiply is None:
         known = " and ".join(kind.__name__ for kind in _METRICS)
         require(False, f"metric must be given for {type(z).__name__}; it is known for {known} only")
-    count = jax.tree.leaves(z)[0].shape[0]
-    w = jnp.full(count, 1 / count, theta.dtype) if weights is None else weights
+    leading = {leaf.shape[:1] for leaf in jax.tree.leaves(z)}
+    require(
+        len(leading) == 1 and () not in leading,
+        f"parameters must give arrays with one leading axis, the states, got leading axes {sorted(leading)}",
+    )
+    count = leading.pop()[0]
+    w = jnp.full(count, 1 / count, theta.dtype) if weights is None else _checked_weights(weights, count)
 
     def product(v: Float[Array, " p"]) -> Float[Array, " p"]:
         Mv = multiply(z, forward(v))  # type: ignore[misc]
@@ -78,4 +91,18 @@ def operator(
         (Hv,) = backward(weighted)
         return Hv + damping * v
 
-    return jax.vmap(product, in_axes=1, out_axes=1)
+    def products(V: Float[Array, "p k"]) -> Float[Array, "p k"]:
+        require_floats("V", V, (theta.shape[0], None), "(parameters, any)")
+        return jax.vmap(product, in_axes=1, out_axes=1)(V)
+
+    return products
+
+
+def _checked_weights(weights: Float[Array, " n"], count: int) -> Float[Array, " n"]:
+    require_floats("weights", weights, (count,), "one for each state")
+    if not isinstance(weights, jax.core.Tracer):
+        require_finite("weights", weights)
+        low, total = float(jnp.min(weights)), float(jnp.sum(weights))
+        require(low >= 0, f"weights must not be negative, got {low:g}")
+        require(abs(total - 1) < 1e-3, f"weights must sum to one, got {total:g}")
+    return weights

@@ -8,7 +8,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from corral.errors import require, require_shape
+from corral.errors import require, require_in
+from corral.trust_region._checks import require_floats
+
+__all__ = ["Checks", "LineSearch", "backtrack"]
 
 
 class Checks(NamedTuple):
@@ -49,8 +52,9 @@ def backtrack(
     rejected, since NaN would pass no comparison but must not pass a negated one either. If none is acceptable the old
     point is returned untouched.
     """
-    require_shape("step", step, theta.shape, "as theta")
-    require(0 < shrink < 1, f"shrink must lie in (0, 1), got {shrink}")
+    require_floats("theta", theta, (None,), "(parameters,)")
+    require_floats("step", step, theta.shape, "as theta")
+    require_in("shrink", shrink, 0.0, 1.0, closed="()")
     require(candidates >= 1, f"candidates must be at least 1, got {candidates}")
 
     def attempt(search: LineSearch) -> LineSearch:
@@ -74,6 +78,9 @@ def backtrack(
 
     zero = jnp.zeros((), jnp.int32)
     shapes = jax.eval_shape(check, theta)
+    require(isinstance(shapes, Checks), f"check must return Checks, got {type(shapes).__name__}")
+    require_floats("check's value", shapes.value, (None,), "one for each quantity")
+    require_floats("check's limit", shapes.limit, shapes.value.shape, "one for each value")
     blank = Checks(*(jnp.zeros(s.shape, s.dtype) for s in shapes))
     start = LineSearch(
         theta=theta,

@@ -14,7 +14,11 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from corral.errors import require_shape
 from corral.trust_region import dual
+from corral.trust_region._checks import require_floats
+
+__all__ = ["Restricted", "restrict"]
 
 
 class Restricted(NamedTuple):
@@ -32,6 +36,8 @@ class Restricted(NamedTuple):
 
     def step(self, solution: dual.Solution) -> Float[Array, " p"]:
         """x = αH⁻¹g − H⁻¹Bβ within the subspace."""
+        require_shape("solution.alpha", solution.alpha, ())
+        require_shape("solution.beta", solution.beta, self.r.shape, "one for each constraint")
         return self.basis @ (solution.alpha * self.a - self.D @ solution.beta)
 
 
@@ -39,6 +45,10 @@ def restrict(
     V: Float[Array, "p k"], HV: Float[Array, "p k"], g: Float[Array, " p"], B: Float[Array, "p m"]
 ) -> Restricted:
     """The subproblem on the columns of V, given HV; columns that are zero or repeat others are left out by rank."""
+    require_floats("V", V, (None, None), "(parameters, columns)")
+    require_floats("HV", HV, V.shape, "as V")
+    require_floats("g", g, V.shape[:1], "(parameters,)")
+    require_floats("B", B, (V.shape[0], None), "(parameters, constraints)")
     K = V.T @ HV
     K = (K + K.T) / 2
     # Each column to H-length one, so that the rank does not depend on the units of a constraint.

@@ -1,0 +1,27 @@
+"""What the public functions of this package ask of arrays; shapes and types only, so that traced arrays will do."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from corral.errors import CorralError, require, require_shape
+
+
+def require_floats(name: str, value: Any, shape: Sequence[int | None], meaning: str = "") -> None:
+    """Require an array of floating-point numbers of `shape` (None matches any size)."""
+    found = getattr(value, "dtype", type(value).__name__)
+    floats = hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.floating)
+    require(floats, f"{name} must be an array of floating-point numbers, got {found}")
+    require_shape(name, value, shape, meaning)
+
+
+def require_real(name: str, value: Any) -> None:
+    """Require a number, an array or nested lists of real numbers."""
+    try:
+        dtype = jnp.result_type(np.asarray(value) if isinstance(value, Sequence) else value)
+    except (TypeError, ValueError):
+        raise CorralError(f"{name} must hold real numbers, got {type(value).__name__}") from None
+    real = jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
+    require(real, f"{name} must hold real numbers, got {dtype}")

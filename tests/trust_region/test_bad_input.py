@@ -1,0 +1,156 @@
+"""Every public function of the package answers bad input with one line that names the argument."""
+
+import importlib
+import inspect
+import pkgutil
+
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+import pytest
+
+from corral import CorralError, trust_region
+from corral.trust_region import dual, fisher, subspace
+from corral.trust_region.fisher import Categorical, Gaussian
+from corral.trust_region.line_search import Checks
+
+CHECKED_BY_WHO_TAKES_THEM = {
+    # made by the library
+    "cg.CGResult",
+    "dual.Case",
+    "dual.Numbers",
+    "dual.Solution",
+    "line_search.LineSearch",
+    "subspace.Restricted",
+    # made by a caller's function, often on traced arrays
+    "fisher.Categorical",
+    "fisher.Gaussian",
+    "line_search.Checks",
+}
+
+vector, matrix = jnp.ones(3), jnp.ones((3, 2))
+z = Gaussian(jnp.zeros((4, 2)), jnp.zeros((4, 2)))
+restricted = subspace.restrict(matrix, matrix, vector, jnp.ones((3, 1)))
+solution = dual.solve(1.0, [0.0, 0.0], np.eye(2), [0.0, 0.0], 0.1)
+
+
+def parameters(theta):
+    return Gaussian(jnp.outer(jnp.arange(4.0), theta), jnp.zeros((4, 3)))
+
+
+def checks(theta):
+    return Checks(theta, jnp.ones(3))
+
+
+FISHER, SEARCH = (parameters, vector), (checks, vector, vector)
+ONE = {"q": 1.0, "r": [0.0], "S": [[1.0]], "c": [0.0], "delta": 0.1}
+
+BAD = {
+    "cg.solve": [
+        (("A", matrix), {}, "product must be a function of an (n, k) matrix, got str"),
+        ((lambda V: V, vector), {}, "b must have shape (any, any) = (n, k)"),
+        ((lambda V: V, jnp.ones((3, 2), int)), {}, "b must be an array of floating-point numbers, got int"),
+        ((lambda V: V[:1], matrix), {}, "product(p) must have shape (3, 2)"),
+        ((lambda V: V, matrix), {"iterations": -1}, "iterations must not be negative, got -1"),
+        ((lambda V: V, matrix), {"tolerance": 1.0}, "tolerance must lie in [0, 1), got 1.0"),
+    ],
+    "cg.columns": [((matrix,), {}, "product must be a function of an (n,) vector, got ")],
+    "dual.solve": [
+        ((), ONE | {"c": 0.0}, "c must have shape (m,)"),
+        ((), ONE | {"q": [1.0]}, "q must have shape (), got (1,)"),
+        ((), ONE | {"q": 1j}, "q must hold real numbers, got complex"),
+        ((), ONE | {"r": [0.0, 1.0]}, "r must have shape (1,)"),
+        ((), ONE | {"r": ["a"]}, "r must hold real numbers, got list"),
+        ((), ONE | {"S": [1.0]}, "S must have shape (1, 1)"),
+        ((), ONE | {"S": [[1.0], []]}, "S must hold real numbers, got list"),
+        ((), ONE | {"delta": [0.1]}, "delta must have shape ()"),
+        ((), ONE | {"delta": 0.0}, "delta, the trust region's size, must be positive, got 0.0"),
+        ((), ONE | {"delta": np.nan}, "delta must be finite, got nan"),
+    ],
+    "fisher.gaussian_metric": [
+        ((z, Gaussian(jnp.zeros((4, 3)), z.log_std)), {}, "v.mean must have shape (4, 2) = as z.mean"),
+        ((Gaussian(z.mean, jnp.zeros(2)), z), {}, "z.log_std must have shape (4, 2) = as z.mean"),
+    ],
+    "fisher.categorical_metric": [
+        ((Categorical(matrix), Categorical(vector)), {}, "v.logits must have shape (3, 2) = as z.logits"),
+    ],
+    "fisher.operator": [
+        ((parameters, matrix), {}, "theta must have shape (any,) = (parameters,)"),
+        (FISHER, {"damping": -1.0}, "damping must lie in [0, inf), got -1.0"),
+        (FISHER, {"damping": np.nan}, "damping must lie in [0, inf), got nan"),
+        (FISHER, {"weights": jnp.ones(3)}, "weights must have shape (4,) = one for each state, got (3,)"),
+        (FISHER, {"weights": jnp.asarray([1.0, 0, 0, jnp.nan])}, "weights must be finite, got nan"),
+        (FISHER, {"weights": jnp.asarray([1.0, 1, 0, -1])}, "weights must not be negative, got -1"),
+        (FISHER, {"weights": jnp.ones(4)}, "weights must sum to one, got 4"),
+        ((lambda t: (t,), vector), {}, "metric must be given for tuple"),
+        (
+            (lambda t: Categorical(jnp.sum(t)), vector),
+            {},
+            "parameters must give arrays with one leading axis",
+        ),
+    ],
+    "line_search.backtrack": [
+        ((checks, matrix, matrix), {}, "theta must have shape (any,)"),
+        ((checks, vector, jnp.ones(2)), {}, "step must have shape (3,) = as theta"),
+        (SEARCH, {"shrink": 1.0}, "shrink must lie in (0, 1), got 1.0"),
+        (SEARCH, {"candidates": 0}, "candidates must be at least 1, got 0"),
+        ((lambda t: t, vector, vector), {}, "check must return Checks, got ShapeDtypeStruct"),
+        ((lambda t: Checks(t[0], t[0]), vector, vector), {}, "check's value must have shape (any,)"),
+        ((lambda t: Checks(t, t[:2]), vector, vector), {}, "check's limit must have shape (3,)"),
+    ],
+    "subspace.restrict": [
+        ((vector, vector, vector, matrix), {}, "V must have shape (any, any)"),
+        ((matrix, vector, vector, matrix), {}, "HV must have shape (3, 2) = as V"),
+        ((matrix, matrix, jnp.ones(2), matrix), {}, "g must have shape (3,)"),
+        ((matrix, matrix, vector, vector), {}, "B must have shape (3, any)"),
+    ],
+    "subspace.Restricted.step": [((restricted, solution), {}, "solution.beta must have shape (1,)")],
+}
+
+
+def public_modules():
+    names = [m.name for m in pkgutil.iter_modules(trust_region.__path__) if not m.name.startswith("_")]
+    return {name: importlib.import_module(f"corral.trust_region.{name}") for name in names}
+
+
+def test_every_public_name_is_in_the_table():
+    modules = public_modules()
+    for name, module in modules.items():
+        defined = {
+            key
+            for key, value in vars(module).items()
+            if inspect.isfunction(value) or inspect.isclass(value)
+            if not key.startswith("_") and value.__module__ == module.__name__
+        }
+        assert defined <= set(module.__all__), name
+    public = {f"{name}.{key}" for name, module in modules.items() for key in module.__all__}
+    assert public == {key for key in BAD if key.count(".") == 1} | CHECKED_BY_WHO_TAKES_THEM
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "options", "message"),
+    [pytest.param(name, *case, id=f"{name}-{case[2]}") for name, cases in BAD.items() for case in cases],
+)
+def test_bad_input_is_named_in_one_line(name, arguments, options, message, no_type_checks):
+    module, *path = name.split(".")
+    function = public_modules()[module]
+    for part in path:
+        function = getattr(function, part)
+    with pytest.raises(CorralError) as caught:
+        function(*arguments, **options)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_products_are_checked_when_they_are_made(no_type_checks):
+    product = fisher.operator(parameters, vector)
+    with pytest.raises(CorralError, match=r"V must have shape \(3, any\)"):
+        product(jnp.ones((4, 1)))
+
+
+@pytest.fixture
+def no_type_checks():
+    """Turn off the run-time type checks of the tests, which a user does not have."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
