@@ -29,9 +29,13 @@ def use_cores(count: int | None = None) -> None:
     Where it comes too late, or somebody has chosen already, things stay as they are.
     """
     require(count is None or count >= 1, f"count must be at least 1, got {count}")
+    flags = os.environ.get("XLA_FLAGS", "")
     chosen = jax.config.jax_num_cpu_devices > 0  # type: ignore[attr-defined]
-    if chosen or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+    if chosen or "xla_force_host_platform_device_count" in flags:
         return
+    # The scheduler that looks for concurrency may order the collectives of one program differently on two devices, which
+    # then wait for each other for ever (seen with jax 0.10.2).
+    os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_enable_concurrency_optimized_scheduler=false".strip()
     try:
         jax.config.update("jax_num_cpu_devices", count or cores())
     except RuntimeError:  # JAX has started

@@ -137,7 +137,8 @@ class Trainer:
         share = 1 if self.mesh is None else self.mesh.size
         size = self.config.batch_size
         episodes = max(2, share * round(size / max(length, 1) / share))
-        rows = max(256, size // 16) if isinstance(self.env, Lanes) else size * 5 // 4
+        # Room for batches that turn out longer than expected, so that all have one shape: each new one is compiled.
+        rows = size * 9 // 8 if isinstance(self.env, Lanes) else size * 5 // 4
         return Plan(episodes, share * -(-rows // share))
 
     def _first_length(self, state: State) -> float:
@@ -250,7 +251,9 @@ class _Group:
             return _arrays_only(learner.init(with_numbers(config, own), spec, key, net))
 
         def update(own: Numbers, state: Any, batch: Any, key: Any) -> Any:
-            return learner.update(with_numbers(config, own), spec, state, batch, key)
+            # Full float32 also where the hardware offers less by default: conjugate gradients magnify what is missing.
+            with jax.default_matmul_precision("float32"):
+                return learner.update(with_numbers(config, own), spec, state, batch, key)
 
         def update_part(own: Numbers, state: Any, batch: Any, seeds: Any, iteration: Any) -> Any:
             mine = jax.tree.map(lambda x: x[first : first + len(members)], batch)
