@@ -1,8 +1,9 @@
 """How good the dual's answers are: residuals of the optimality certificate, by case, on the problems of the tests.
 
-`python benchmarks/certificate.py [--float64] [--json]` draws the 108,000 problems that tests/trust_region/test_dual.py
-certifies in that precision (same seeds) and prints, for each case, how many there were and the worst residual; for
-the feasible cases also the largest violation of a constraint in radii of the trust region, not relative to anything.
+`python benchmarks/certificate.py [--float64] [--draws N] [--json]` draws the 108,000 problems that
+tests/trust_region/test_dual.py certifies in that precision (same seeds), and N − 1 times as many others, and prints for
+each case how many there were, the worst residual and how many are above the tolerance of the tests; for the feasible
+cases also the largest violation of a constraint in radii of the trust region, not relative to anything.
 """
 
 import json
@@ -17,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "trust_region"))
 
 SIZES = range(9)
 PER_FAMILY = 1200
+TOLERANCE = {np.float32: 1e-4, np.float64: 1e-8}
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Config:
 
     float64: bool = False
     """Double precision instead of single."""
+    draws: int = 1
+    """How many times 108,000 problems; the first are those of the tests."""
     json: bool = False
     """Print the results as JSON instead of a table."""
 
@@ -40,7 +44,7 @@ def largest_violation(batch: Any, solution: Any) -> np.ndarray:
     return np.max(value / np.where(size > 0, size, np.inf), axis=1, initial=0)
 
 
-def measure(dtype: Any) -> list[dict[str, Any]]:
+def measure(dtype: Any, draws: int) -> list[dict[str, Any]]:
     """One row per case, a vertex (λ = 0) apart: problems, median and worst residual, and which condition it is."""
     import jax
     from problems import FAMILIES, draw, residuals
@@ -50,8 +54,10 @@ def measure(dtype: Any) -> list[dict[str, Any]]:
 
     solve = jax.jit(jax.vmap(dual.solve))
     cases, residual, name, violation = [], [], [], []
-    for m in track(SIZES, "sizes m", disable=not sys.stderr.isatty()):
-        rng = np.random.default_rng([m, np.dtype(dtype).itemsize])
+    drawn = [(draw_number, m) for draw_number in range(draws) for m in SIZES]
+    for draw_number, m in track(drawn, "draws and sizes m", disable=not sys.stderr.isatty()):
+        # The tests' own seeds first.
+        rng = np.random.default_rng([m, np.dtype(dtype).itemsize, *([draw_number] if draw_number else [])])
         for family in FAMILIES:
             batch = draw(family, rng, PER_FAMILY, m, dtype)
             solution = jax.tree.map(np.asarray, solve(*batch[:5]))
@@ -64,7 +70,7 @@ def measure(dtype: Any) -> list[dict[str, Any]]:
             name.append(condition)
             violation.append(np.where(feasible, largest_violation(batch, solution), np.nan))
         if not sys.stderr.isatty():
-            print(f"m = {m} done", file=sys.stderr, flush=True)
+            print(f"draw {draw_number + 1} of {draws}, m = {m} done", file=sys.stderr, flush=True)
     cases, residual, name, violation = (np.concatenate(parts) for parts in (cases, residual, name, violation))
     rows = []
     for case in np.unique(cases):
@@ -76,6 +82,7 @@ def measure(dtype: Any) -> list[dict[str, Any]]:
                 "problems": len(at),
                 "median": float(np.median(residual[at])),
                 "worst": float(residual[top]),
+                "above": int(np.sum(residual[at] > TOLERANCE[dtype])),
                 "condition": str(name[top]),
                 "violation": None if np.isnan(violation[top]) else float(violation[at].max()),
             }
@@ -90,7 +97,7 @@ def main() -> None:
     config = tyro.cli(Config)
     dtype = np.float64 if config.float64 else np.float32
     with jax.enable_x64(config.float64):
-        rows = measure(dtype)
+        rows = measure(dtype, config.draws)
     if config.json:
         print(json.dumps({"dtype": dtype.__name__, "cases": rows}))
         return
@@ -98,11 +105,12 @@ def main() -> None:
     from rich.table import Table
 
     table = Table(title=f"{sum(row['problems'] for row in rows):,} problems, {dtype.__name__}", box=None)
-    for heading in ("case", "problems", "median", "worst", "condition", "violation (radii)"):
+    above = f"above {TOLERANCE[dtype]:g}"
+    for heading in ("case", "problems", "median", "worst", above, "condition", "violation (radii)"):
         table.add_column(heading, justify="left" if heading in ("case", "condition") else "right")
     for row in rows:
         violation = "" if row["violation"] is None else f"{row['violation']:.1e}"
-        numbers = (f"{row['problems']:,}", f"{row['median']:.1e}", f"{row['worst']:.1e}")
+        numbers = (f"{row['problems']:,}", f"{row['median']:.1e}", f"{row['worst']:.1e}", f"{row['above']:,}")
         table.add_row(row["case"], *numbers, row["condition"], violation)
     Console(width=None if sys.stdout.isatty() else 110).print(table)
 

@@ -87,6 +87,9 @@ def measure(config: Config, m: int, bandwidth: float) -> dict[str, Any]:
         "slowest_s": times["whole"][-1],
         "first_call_s": compiled["whole"],
         "blocks_median_s": middle(times["blocks"]),
+        "blocks_fastest_s": times["blocks"][0],
+        "blocks_slowest_s": times["blocks"][-1],
+        "blocks_gain": median / middle(times["blocks"]),
         "copy_floor_s": moved / bandwidth,
         "times_copy_floor": median * bandwidth / moved,
         "linear_solve_s": linear,
@@ -114,15 +117,15 @@ def show(report: dict[str, Any]) -> None:
     bandwidth = report["copy_bytes_per_s"] / 1e9
     title = f"{report['problems']:,} problems, float32, median of {report['runs']} calls; copy at {bandwidth:.1f} GB/s"
     table = Table(title=title, box=None)
-    headings = ("m", "seconds", "fastest–slowest", "blocks of 64", "first call", "× copy", "× linear solve")
+    headings = ("m", "whole batch, s", "blocks of 64, s", "gain", "first call, s", "× copy", "× linear solve")
     for heading in headings:
         table.add_column(heading, justify="right")
     for row in report["sizes"]:
         table.add_row(
             str(row["m"]),
-            f"{row['median_s']:.3f}",
-            f"{row['fastest_s']:.3f}–{row['slowest_s']:.3f}",
-            f"{row['blocks_median_s']:.3f}",
+            f"{row['median_s']:.3f} ({row['fastest_s']:.3f}–{row['slowest_s']:.3f})",
+            f"{row['blocks_median_s']:.3f} ({row['blocks_fastest_s']:.3f}–{row['blocks_slowest_s']:.3f})",
+            f"{row['blocks_gain']:.1f}",
             f"{row['first_call_s']:.1f}",
             f"{row['times_copy_floor']:,.0f}",
             f"{row['times_linear_solve']:,.1f}",
