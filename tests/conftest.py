@@ -4,6 +4,18 @@ import pytest
 # One device, whatever command a test calls: `corral train` would make every core one.
 jax.config.update("jax_num_cpu_devices", 1)
 
+# Where programs run long rather than often: elsewhere most of the time would go into compiling.
+_OPTIMISED = ("tests/trust_region", "tests/tabular", "tests/envs")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compile_quickly(request):
+    """Compile with little optimisation, which changes no test's verdict."""
+    place = request.path.relative_to(request.config.rootpath).as_posix()
+    jax.config.update("jax_disable_most_optimizations", not place.startswith(_OPTIMISED))
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
 
 @pytest.fixture
 def float64():

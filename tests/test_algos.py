@@ -24,14 +24,6 @@ DELTA, DAMPING, ROWS, EPISODES = 0.001, 1e-3, 24, 6
 TRUST = TrustRegion(delta=DELTA, damping=DAMPING, cg_iterations=60)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """These programs are tiny: nearly all their time is compilation, and fast code has nothing to do."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def make_problem(kind="gaussian", m=1, seed=0):
     """A small policy in double precision and samples under it, in which what earns also costs."""
     rng = np.random.default_rng(seed)

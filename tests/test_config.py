@@ -41,14 +41,6 @@ BASE = Config(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """These programs are tiny: nearly all their time is compilation, and fast code has nothing to do."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 # -- numbers and programs ---------------------------------------------------------------------------------------------
 
 

@@ -14,14 +14,6 @@ from corral.nets import apply_stacked, stack_mlps
 ARRAYS = ("weights", "biases")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """These programs are tiny: nearly all their time is compilation, and fast code has nothing to do."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def batch_of(lengths, obs, costs=None, gap=0):
     """Episodes of these lengths, each followed by `gap` rows that are not valid, as the device leaves them."""
     rows = sum(lengths) + gap * len(lengths)

@@ -38,14 +38,6 @@ PENALISED = Config(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """These programs are tiny: nearly all their time is compilation, and fast code has nothing to do."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def spec(m):
     constraints = (ConstraintSpec("often", 1.5), ConstraintSpec("dear", 40.0))[:m]
     return EnvSpec("toy", 2, Box(2), HORIZON, constraints)

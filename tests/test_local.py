@@ -19,14 +19,6 @@ ROWS = 22  # four of them hold no data
 KINDS = {"gaussian": Box(2), "categorical": Discrete(3)}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """These programs are tiny: nearly all their time is compilation, and fast code has nothing to do."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 class Problem:
     """A small policy in double precision, and samples of four episodes and two costs."""
 
