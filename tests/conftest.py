@@ -1,9 +1,6 @@
 import jax
 import pytest
 
-# One device, whatever command a test calls: `corral train` would make every core one.
-jax.config.update("jax_num_cpu_devices", 1)
-
 # Where programs run long rather than often: elsewhere most of the time would go into compiling.
 _OPTIMISED = ("tests/trust_region", "tests/tabular", "tests/envs")
 

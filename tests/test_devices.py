@@ -86,7 +86,12 @@ def test_four_devices_learn_what_one_learns_each_holding_a_quarter_of_the_rows()
     np.testing.assert_allclose(first, last, rtol=2e-3, atol=2e-4)
 
 
-def test_there_is_no_mesh_of_one_device_and_no_core_less_than_one():
+def test_there_is_no_mesh_of_one_device():
     assert devices.mesh() is None
-    with pytest.raises(CorralError, match="count must be at least 1, got 0"):
-        devices.use_cores(0)
+
+
+def test_a_process_that_is_to_join_others_must_say_which_it_is(monkeypatch):
+    monkeypatch.setenv("CORRAL_COORDINATOR", "127.0.0.1:1")
+    monkeypatch.setenv("CORRAL_PROCESSES", "two")
+    with pytest.raises(CorralError, match="CORRAL_PROCESSES must be a number, got 'two'"):
+        devices.join()

@@ -1,8 +1,7 @@
 """Several devices, one program: environments and rows of a batch are split among them, parameters are on each.
 
 The partitioning is JAX's own. Where the split falls changes the order of sums and nothing else: random numbers belong to
-episodes and rows, not to devices. The same code serves several GPUs, several hosts (`jax.distributed`), and the cores of
-a CPU, each of which can be a device: XLA runs most of a program for one CPU device on a single core.
+episodes and rows, not to devices. The same code serves several GPUs and several hosts (`jax.distributed`).
 """
 
 import os
@@ -21,25 +20,6 @@ ROWS = "rows"
 def cores() -> int:
     """Processor cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def use_cores(count: int | None = None) -> None:
-    """Make every core a device of its own (or `count` of them); to be called before JAX has computed anything.
-
-    Where it comes too late, or somebody has chosen already, things stay as they are.
-    """
-    require(count is None or count >= 1, f"count must be at least 1, got {count}")
-    flags = os.environ.get("XLA_FLAGS", "")
-    chosen = jax.config.jax_num_cpu_devices > 0  # type: ignore[attr-defined]
-    if chosen or "xla_force_host_platform_device_count" in flags:
-        return
-    # The scheduler that looks for concurrency may order the collectives of one program differently on two devices, which
-    # then wait for each other for ever (seen with jax 0.10.2).
-    os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_enable_concurrency_optimized_scheduler=false".strip()
-    try:
-        jax.config.update("jax_num_cpu_devices", count or cores())
-    except RuntimeError:  # JAX has started
-        return
 
 
 def join() -> None:

@@ -261,7 +261,10 @@ class _Group:
 
         everywhere = None if trainer.mesh is None else devices.whole(trainer.mesh)
         self._init = jax.jit(jax.vmap(init), out_shardings=everywhere)
-        self._update = jax.jit(update_part, out_shardings=everywhere)
+        parts = [update_part]
+        if trainer.mesh is None and jax.default_backend() == "cpu":
+            parts = [_only(update_part, fitted=False), _only(update_part, fitted=True)]
+        self._parts = [jax.jit(part, out_shardings=everywhere) for part in parts]
 
     def initial(self) -> LearnerState:
         made: LearnerState = self._init(self._numbers, self._seeds)
@@ -269,10 +272,34 @@ class _Group:
 
     def update(self, state: LearnerState, batch: Batch, iteration: int) -> tuple[LearnerState, Row]:
         """New states and metrics of these runs, from the batch of all."""
-        done: tuple[LearnerState, Row] = self._update(
-            self._numbers, state, batch, self._seeds, np.uint32(iteration)
-        )
-        return done
+        arguments = (self._numbers, state, batch, self._seeds, np.uint32(iteration))
+        if len(self._parts) == 1:
+            whole: tuple[LearnerState, Row] = self._parts[0](*arguments)
+            return whole
+        with ThreadPoolExecutor(2) as cores:
+            calls = [
+                cores.submit(lambda part: jax.block_until_ready(part(*arguments)), p) for p in self._parts
+            ]
+            (moved, metrics), (fits, more) = (call.result() for call in calls)
+        return moved._replace(critics=fits.critics, predictors=fits.predictors), metrics | more
+
+
+def _only(update: Callable[..., Any], *, fitted: bool) -> Callable[..., Any]:
+    """Half of an update: what is fitted for the next iteration, or all else. The compiler leaves out what is not asked for.
+
+    XLA runs most of a program for a CPU on one core; two halves of about the same work keep two cores busy.
+    """
+
+    def half(*arguments: Any) -> tuple[LearnerState, Row]:
+        state, metrics = update(*arguments)
+        blank = LearnerState(*(None for _ in LearnerState._fields))  # type: ignore[arg-type]
+        if fitted:
+            fits = blank._replace(critics=state.critics, predictors=state.predictors)
+            return fits, {"predictor_loss": metrics["predictor_loss"]}
+        rest = {name: value for name, value in metrics.items() if name != "predictor_loss"}
+        return state._replace(critics=None, predictors=None), rest
+
+    return half
 
 
 def _keys(seeds: Any, iteration: Any) -> tuple[Any, Any]:

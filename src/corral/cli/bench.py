@@ -58,7 +58,6 @@ def _measured(config: Config, progress: Any) -> "Document":
 
     from corral import devices
 
-    devices.use_cores()
     if config.quick:  # elsewhere the time of the first iteration is a result
         devices.use_cache()
     from corral import envs

@@ -88,7 +88,7 @@ def carry_out(experiments: "list[Experiment]", scale: str, out: Path, options: O
     require(len(chosen) > 0, f"--only {' '.join(options.only)}: no such environment in {experiments[0].name}")
     outcome = runner.Outcome()
     if not options.draw:
-        devices.use_cores()
+        devices.use_cache()
         jobs = plan.merge(plan.jobs(e, scale, out, options.seeds, options.iterations) for e in chosen)
         how = runner.How(options.minutes, options.together, options.checkpoint_every, options.threads)
         with runner.alone(out):

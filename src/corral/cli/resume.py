@@ -31,7 +31,6 @@ def main(argv: list[str]) -> int:
     from corral.display import Display
 
     devices.join()
-    devices.use_cores()
     devices.use_cache()
     folders = log.run_directories(config.directory)
     saved = settings.load(folders[0] / "config.toml")

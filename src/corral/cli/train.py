@@ -23,7 +23,6 @@ def main(argv: list[str]) -> int:
     from corral.display import Display
 
     devices.join()
-    devices.use_cores()
     devices.use_cache()
     display = Display(console(options.json))
     display.start(config, config.iterations, seeds=options.seeds)
