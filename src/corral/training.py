@@ -516,7 +516,8 @@ def make_env(config: Config, threads: int | None = None) -> Env | Lanes:
     task: dict[str, Any] = dict(config.task)
     if config.env.startswith("point-") or jax.default_backend() != "cpu":
         return envs.make(config.env, **task)
-    slots = max(2, min(256, config.batch_size // envs.spec(config.env, **task).horizon))
+    # Twice the episodes that fill a batch if none ends early, so that most batches are one round of episodes.
+    slots = max(2, min(512, 2 * config.batch_size // envs.spec(config.env, **task).horizon))
     # Two lanes whatever the machine, as results depend on their number; the threads are shared out between them.
     each = max(1, (threads or devices.cores()) // 2)
     return Lanes(
