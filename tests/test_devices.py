@@ -22,6 +22,7 @@ else:
     jax.config.update("jax_num_cpu_devices", count)
 from dataclasses import replace
 from corral import training
+from corral.trainer import Plan, Trainer
 from corral.config import CPO, PDO, Critic, Networks, TrustRegion
 from corral.presets import preset
 assert len(jax.devices()) == count
@@ -30,8 +31,8 @@ base = replace(
     trust=TrustRegion(cg_iterations=3),
 )
 configs = [base, replace(base, seed=1, critic=Critic("adam", epochs=2, held_out=0.1, minibatch=256, sees_time=True))]
-trainer = training.Trainer(configs, training.make_env(base))
-state, plan, found = trainer.initial(), training.Plan(80, 1500), []
+trainer = Trainer(configs, training.make_env(base))
+state, plan, found = trainer.initial(), Plan(80, 1500), []
 for _ in range(base.iterations):
     state, rows = trainer.iterate(state, plan)
     found.append([[float(r[n]) for n in ("return", "cost_bombs", "kl", "entropy", "explained_variance")] for r in rows])

@@ -14,7 +14,7 @@ import corral
 from corral import CorralError, checkpoint, envs, log, training
 from corral.config import CPO, FPO, PDO, TRPO, Config, Critic, Networks, Shaping, TrustRegion
 from corral.envs.base import Box, ConstraintSpec, Env, EnvSpec, Timestep
-from corral.training import Trainer
+from corral.trainer import Plan, Trainer
 
 TINY = Networks(hidden=(8,))
 
@@ -286,7 +286,7 @@ def test_host_and_device_rollouts_give_the_same_kind_of_batch():
     results = []
     for trainer in (on_device, on_host):
         state = trainer.initial()
-        plan = training.Plan(200, 1600)  # one compiled update serves both
+        plan = Plan(200, 1600)  # one compiled update serves both
         _, (row,) = trainer.iterate(state, plan)
         results.append(row)
     a, b = results

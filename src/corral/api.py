@@ -16,6 +16,7 @@ from corral.envs.base import Box, ConstraintSpec, Discrete, Env, EnvSpec, HostEn
 from corral.errors import CorralError, require, require_finite
 from corral.nets import Policy
 from corral.rollout.host import Lanes
+from corral.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def train(
         config = replace(config, limit=_limits(made.spec, constraints))
     if not isinstance(config.algo, CPO) or made.spec.constraints:
         config = replace(config, shape_costs=config.shape_costs and len(made.spec.constraints) > 0)
-    trainer = training.Trainer([config], made, net)
+    trainer = Trainer([config], made, net)
     state, plan, rows = trainer.initial(), None, []
     columns = log.columns(trainer.names)
     onlooker = watcher or training.Silent()

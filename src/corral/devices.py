@@ -5,13 +5,13 @@ episodes and rows, not to devices. The same code serves several GPUs and several
 """
 
 import os
-from pathlib import Path
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from corral.errors import require
+from corral.files import cache_folder
 
 ROWS = "rows"
 """The mesh's only axis: episodes before they are sampled, rows of the batch afterwards."""
@@ -41,8 +41,7 @@ def join() -> None:
 def use_cache() -> None:
     """Keep compiled programs on disk between runs, where nobody has chosen a place for them yet."""
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        jax.config.update("jax_compilation_cache_dir", str(home / "corral" / "xla"))
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
 
 
 def mesh() -> Mesh | None:

@@ -16,7 +16,7 @@ from corral.tabular.plotting import BLUE, GREY, ORANGE, PURPLE, RED
 LAST = 20
 """Iterations at the end whose mean the titles tell."""
 
-_STYLE: Any = {
+STYLE: Any = {
     "font.size": 10,
     "axes.titlesize": 10.5,
     "axes.titlelocation": "left",
@@ -31,6 +31,7 @@ _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "corral",
 }
+"""Of every figure about runs."""
 
 Curves = Float[np.ndarray, "seeds iterations"]
 
@@ -52,7 +53,7 @@ def run_figure(run_directory: Path) -> Path:
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7.2, 1.1 + 2.3 * (1 + len(names))), layout="constrained")
         panels = figure.subplots(1 + len(names), sharex=True, squeeze=False)[:, 0]
         x = runs[0]["iteration"][:shared] + 1

@@ -14,7 +14,7 @@ from corral import CorralError, log, settings, training
 from corral.experiments import plan, provenance, runner
 from corral.experiments.progress import Estimate, GridProgress, Part
 from corral.learner import LearnerState
-from corral.training import Plan, Trainer
+from corral.trainer import Plan, Trainer
 
 from .conftest import row
 
@@ -67,7 +67,7 @@ def counter(monkeypatch):
     class Fresh(Counter):
         made = ()
 
-    monkeypatch.setattr(training, "Trainer", Fresh)
+    monkeypatch.setattr(runner, "Trainer", Fresh)
     monkeypatch.setattr(training, "make_env", lambda config, threads: None)
     monkeypatch.setattr(runner.jax, "clear_caches", lambda: None)  # other tests would compile again
     return Fresh

@@ -7,24 +7,9 @@ from typing import Any
 
 from corral.bench.clock import Row
 from corral.bench.report import Document, machine_line, seconds
+from corral.figures import STYLE
 from corral.files import write_atomically
 from corral.tabular.plotting import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY
-
-_STYLE: Any = {
-    "font.size": 10,
-    "axes.titlesize": 10.5,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.6,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "corral",
-}
 
 
 def draw(document: Document, out: Path, prefix: str = "") -> list[Path]:
@@ -33,7 +18,7 @@ def draw(document: Document, out: Path, prefix: str = "") -> list[Path]:
 
     matplotlib.use("Agg")
     made = []
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         for part, paint in _PAINTERS.items():
             if not (rows := document["parts"].get(part)):
                 continue

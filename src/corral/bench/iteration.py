@@ -17,7 +17,7 @@ from corral.config import Config
 from corral.envs import Env
 from corral.envs.threads import ThreadedEnv
 from corral.rollout.host import Lanes
-from corral.training import Plan, State, Trainer
+from corral.trainer import Plan, State, Trainer
 
 # The first two iterations compile; costs are shaped from the third on.
 WARM_UP = 2

@@ -17,6 +17,7 @@ from corral.envs import Autoreset, Env
 from corral.envs.threads import ThreadedEnv
 from corral.rollout import host
 from corral.rollout.host import Lanes
+from corral.trainer import Trainer
 
 
 def measure(names: Sequence[str], quick: bool, note: Note) -> list[Row]:
@@ -113,7 +114,7 @@ def with_policy(config: Config, env: Env | Lanes) -> Run:
         policy = jax.jit(lambda key: learner.init(config, env.spec, key).policy)(key)
         episodes = max(2, config.batch_size // env.spec.horizon)
         return lambda: int(np.sum(host.collect(env, policy, key, episodes).valid))
-    trainer = training.Trainer([config], env)
+    trainer = Trainer([config], env)
     state = trainer.initial()
     plan = trainer.plan(state, None)
     return lambda: int(jnp.sum(trainer.sample(state, plan, 0).valid))

@@ -18,6 +18,8 @@ from typing import Any
 
 import mujoco
 
+from corral.files import cache_folder
+
 SOURCE = """
 #include <mujoco/mujoco.h>
 
@@ -74,7 +76,7 @@ def _library() -> Path:
         raise OSError("no C compiler, or MuJoCo without its library")
     # Another source, MuJoCo or place of installation is another library.
     name = hashlib.sha256(f"{SOURCE}{mujoco.__version__}{package}".encode()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "corral"
+    cache = cache_folder()
     target = cache / f"step-{name}.so"
     if not target.exists():
         cache.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ from corral.experiments import stats
 from corral.experiments.data import Results
 from corral.experiments.spec import Experiment
 from corral.experiments.tables import constraint_title, env_title, number
+from corral.figures import STYLE
 from corral.files import write_atomically
 from corral.tabular.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
 
@@ -18,20 +19,12 @@ COLOURS = (BLUE, RED, ORANGE, GREEN, PURPLE, SKY, BLACK, GREY)
 LINES = ("-", "--", "-.")
 """For more runs than colours."""
 
-_STYLE: Any = {
+_STYLE: Any = STYLE | {
     "font.size": 9,
     "axes.titlesize": 11,
+    "axes.titlelocation": "center",
     "axes.labelsize": 9.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.6,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
     "legend.fontsize": 10,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "corral",
     "pdf.fonttype": 42,
 }
 

@@ -80,6 +80,8 @@ def here() -> dict[str, Any]:
     """The code and the machine of this process."""
     import jax
 
+    from corral import devices
+
     device = jax.devices()[0]
     return {
         **_commit(),
@@ -87,7 +89,7 @@ def here() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpu": _cpu(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": devices.cores(),
         "gpu": device.device_kind if device.platform != "cpu" else None,
     }
 

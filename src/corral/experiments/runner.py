@@ -20,6 +20,7 @@ from corral.experiments.plan import Job
 from corral.experiments.progress import GridProgress, Part
 from corral.experiments.provenance import Session
 from corral.files import write_atomically
+from corral.trainer import Trainer
 
 ERROR = "error.txt"
 """In the folder of a run that failed: why."""
@@ -123,7 +124,7 @@ def _train(
     watcher = _Watcher(progress, session, program[0].config.iterations, deadline)
     env = training.make_env(program[0].config, how.threads)
     try:
-        trainer = training.Trainer([job.config for job in program], env)
+        trainer = Trainer([job.config for job in program], env)
         folders = [job.folder for job in program]
         made = training.loop(trainer, folders, watcher, checkpoint_every=how.checkpoint_every, resume=True)
     finally:

@@ -1,0 +1,363 @@
+"""Runs side by side: the sampling and the updating of one iteration, for seeds, algorithms and grid points together.
+
+A run is a function of its configuration: iteration k uses the keys that follow from (seed, k), environments start afresh in
+every iteration, and everything else that matters is in the `LearnerState`.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from corral import devices, learner
+from corral.config import CPO, Config, Numbers, numbers, program, with_numbers
+from corral.envs.base import Env, EnvSpec, HostEnv
+from corral.errors import CorralError, require
+from corral.estimate import Batch
+from corral.learner import LearnerState
+from corral.rollout import device, host
+from corral.rollout.host import Lanes
+from corral.trust_region.dual import Case
+
+Row = dict[str, Any]
+State = tuple[LearnerState, ...]
+
+
+class Plan(NamedTuple):
+    """Sizes that fix the shapes of the compiled program; they change rarely, and are part of a checkpoint."""
+
+    episodes: int
+    """Episodes per iteration and seed."""
+    rows: int
+    """Host batches are padded to a multiple of this; device batches of which most would be padding are squeezed into it."""
+
+
+class Trainer:
+    """Runs side by side on one environment: seeds, algorithms, grid points.
+
+    All are sampled by one program. Those whose configurations differ in numbers only (`config.numbers`) form a group and
+    are updated by one program too. The state is a tuple of `LearnerState`s, one for each group, with a leading axis of runs.
+    """
+
+    def __init__(self, configs: Sequence[Config], env: Env | HostEnv | Lanes, net: Any | None = None) -> None:
+        self.spec: EnvSpec = env.spec
+        for config in configs:
+            _check(config, self.spec)
+        _check_alike(configs)
+        self.config, self.configs = configs[0], tuple(configs)
+        self.mesh = devices.mesh()
+        self.env: Env | Lanes = Lanes([env]) if isinstance(env, HostEnv) else env
+        self.names = [c.name for c in self.spec.constraints]
+        self._groups: list[_Group] = []
+        for members in _alike(configs):
+            first = sum(len(group.members) for group in self._groups)
+            self._groups.append(_Group(self, members, first, net))
+        # As the runs lie in a batch: group after group.
+        self._seeds = np.asarray(
+            [configs[i].seed for group in self._groups for i in group.members], np.uint32
+        )
+        self._compiled = False
+
+        def collect(parts: tuple[Any, ...], seeds: Any, iteration: Any, plan: Plan) -> Any:
+            keys, _ = _keys(seeds, iteration)
+            policies = jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
+            batch = device.collect(env, policies, keys, plan.episodes, plan.rows, mesh=self.mesh)  # type: ignore[arg-type]
+            return self._spread(batch, jax.lax.with_sharding_constraint)
+
+        self._collect = eqx.filter_jit(collect)
+
+    def _spread(self, batch: Batch, put: Callable[[Any, Any], Any]) -> Batch:
+        """Rows split among the devices, what there is one of per episode on all of them."""
+        if self.mesh is None:
+            return batch
+        rows, all_of_it = devices.split(self.mesh, 1), devices.whole(self.mesh)
+        size = batch.reward.shape
+        return jax.tree.map(lambda x: put(x, rows if x.shape[:2] == size else all_of_it), batch)
+
+    # -- state ---------------------------------------------------------------------------------------------------
+
+    def initial(self) -> State:
+        """The state before the first iteration."""
+        return tuple(group.initial() for group in self._groups)
+
+    def run(self, state: State, i: int) -> LearnerState:
+        """The state of one run, on the host."""
+        for group, part in zip(self._groups, state, strict=True):
+            if i in group.members:
+                return _take(jax.device_get(part), group.members.index(i))
+        raise IndexError(i)
+
+    def stacked(self, runs: Sequence[LearnerState]) -> State:
+        """The state of all runs, from that of each."""
+        return tuple(
+            jax.tree.map(lambda *xs: np.stack(xs), *(runs[i] for i in group.members))
+            for group in self._groups
+        )
+
+    def plan(self, state: State, before: Plan | None) -> Plan:
+        """How many episodes make a batch; kept unless the batch would miss its size by a fifth, since it fixes shapes."""
+        length = float(np.mean(np.concatenate([np.asarray(part.length) for part in state])))
+        if before is not None and abs(before.episodes * length / self.config.batch_size - 1) <= 0.2:
+            return before
+        if before is None:
+            length = self._first_length(state)
+        # A multiple of the devices, so that each has the same share.
+        share = 1 if self.mesh is None else self.mesh.size
+        size = self.config.batch_size
+        episodes = max(2, share * round(size / max(length, 1) / share))
+        # Room for batches that turn out longer than expected, so that all have one shape: each new one is compiled.
+        rows = size * 9 // 8 if isinstance(self.env, Lanes) else size * 5 // 4
+        return Plan(episodes, share * -(-rows // share))
+
+    def _first_length(self, state: State) -> float:
+        """Mean length of a few episodes of the untrained policy: the horizon is only a bound."""
+        policy, key = _take(jax.device_get(state[0].policy), 0), jax.random.key(0)
+        if isinstance(self.env, Lanes):
+            few = min(32, max(2, self.config.batch_size // self.spec.horizon))
+            batch = host.collect(self.env, jax.device_put(policy), key, few)
+        else:
+            batch = device.collect_one(self.env, policy, key, 256)
+        return float(np.sum(batch.valid) / np.sum(batch.present))
+
+    # -- one iteration -------------------------------------------------------------------------------------------
+
+    def iterate(self, state: State, plan: Plan) -> tuple[State, list[Row]]:
+        """Sample and update; one row of metrics for each run, in the order of the configurations."""
+        k = int(np.asarray(state[0].iteration)[0])
+        started = time.perf_counter()
+        batch = jax.block_until_ready(self.sample(state, plan, k))
+        sampled = time.perf_counter()
+        new, metrics = zip(*jax.block_until_ready(self._update(state, batch, k)), strict=True)
+        updated = time.perf_counter()
+        found = jax.device_get(metrics)
+        self._refuse_non_finite(batch, found, k)
+        times = (sampled - started, updated - sampled)
+        return new, self._rows(k, new, found, times)
+
+    def sample(self, state: State, plan: Plan, iteration: int) -> Batch:
+        """A batch for every run, with a leading axis of runs, group after group."""
+        k = np.uint32(iteration)
+        if isinstance(self.env, Lanes):
+            # One copy on one device: a policy on all of them would act once on each.
+            copies = jax.device_put(jax.device_get([p.policy for p in state]), jax.local_devices()[0])
+            policies = [
+                _take(c, s) for c, p in zip(copies, state, strict=True) for s in range(len(p.iteration))
+            ]
+            batches = [
+                host.collect(self.env, policy, key, plan.episodes, plan.rows)
+                for policy, key in zip(policies, _keys_jit(self._seeds, k)[0], strict=True)
+            ]
+            return self._spread(_stack(batches), jax.device_put)
+        batch: Batch = self._collect(tuple(part.policy for part in state), self._seeds, k, plan)
+        return batch
+
+    def _update(self, state: State, batch: Batch, iteration: int) -> list[tuple[LearnerState, Row]]:
+        """Each group's update on its part of the batch."""
+        calls = list(zip(self._groups, state, strict=True))
+        if self._compiled or len(calls) == 1:
+            return [group.update(own, batch, iteration) for group, own in calls]
+        self._compiled = True
+        with ThreadPoolExecutor() as compilers:  # the compiler does not hold Python's lock
+            return list(compilers.map(lambda c: c[0].update(c[1], batch, iteration), calls))
+
+    def _refuse_non_finite(self, batch: Batch, metrics: Sequence[Row], iteration: int) -> None:
+        """An environment that hands out NaN or infinity is an error, named; nothing of it reaches the policy."""
+        flags = np.concatenate([found["finite"] for found in metrics])
+        fields = {"observation": batch.obs, "reward": batch.reward, "costs": batch.costs}
+        for (name, values), fine in zip(fields.items(), np.all(flags, axis=0).tolist(), strict=True):
+            if not fine:
+                require(
+                    batch.valid.is_fully_addressable if isinstance(batch.valid, jax.Array) else True,
+                    f"{self.spec.name} handed out NaN or infinity as {name} in iteration {iteration}; "
+                    "what was learned before it is saved",
+                )
+                valid = np.asarray(batch.valid)
+                seen = valid.reshape(*valid.shape, *([1] * (np.ndim(values) - 2)))
+                bad = np.argwhere(~np.isfinite(np.asarray(values)) & seen)[0]
+                row = (int(bad[0]), int(bad[1]))
+                raise CorralError(
+                    f"{self.spec.name} handed out {np.asarray(values)[tuple(bad)]} as {name} at step "
+                    f"{int(np.asarray(batch.t)[row])} of an episode, in iteration {iteration}; "
+                    "what was learned before it is saved"
+                )
+
+    def _rows(self, k: int, state: State, metrics: Sequence[Row], times: tuple[float, float]) -> list[Row]:
+        """Metrics as flat rows: one column per constraint, names of cases, the critics' columns told apart."""
+        total = sum(float(np.sum(found["steps"])) for found in metrics)
+        rows: dict[int, Row] = {}
+        for group, part, found in zip(self._groups, state, metrics, strict=True):
+            for s, i in enumerate(group.members):
+                row: Row = {"iteration": k, "env_steps": int(np.asarray(part.env_steps)[s])}
+                for name, values in found.items():
+                    value = values[s]
+                    if name == "explained_variance":
+                        row[name] = value[0]
+                        row.update({f"{name}_{c}": v for c, v in zip(self.names, value[1:], strict=True)})
+                    elif name != "finite" and np.ndim(value) == 1:
+                        row.update({f"{name}_{c}": v for c, v in zip(self.names, value, strict=True)})
+                    elif name != "finite":
+                        row[name] = value[()]
+                row["case"] = Case(int(row["case"])).name.lower()
+                row["seconds_sampling"], row["seconds_updating"] = times
+                row["steps_per_second"] = total / sum(times)
+                rows[i] = row
+        return [rows[i] for i in range(len(rows))]
+
+
+class _Group:
+    """Runs that differ in numbers only, and the program that updates them; in a batch they lie from run `first` on."""
+
+    def __init__(self, trainer: Trainer, members: list[int], first: int, net: Any | None) -> None:
+        self.members = members
+        configs = [trainer.configs[i] for i in members]
+        config, spec = configs[0], trainer.spec
+        self._seeds = np.asarray([c.seed for c in configs], np.uint32)
+        self._numbers = jax.tree.map(lambda *xs: np.asarray(xs, np.float32), *map(numbers, configs))
+
+        def init(own: Numbers, seed: Any) -> LearnerState:
+            key = jax.random.fold_in(jax.random.key(seed), 2**31 - 1)
+            return _arrays_only(learner.init(with_numbers(config, own), spec, key, net))
+
+        def update(own: Numbers, state: Any, batch: Any, key: Any) -> Any:
+            # Full float32 also where the hardware offers less by default: conjugate gradients magnify what is missing.
+            with jax.default_matmul_precision("float32"):
+                return learner.update(with_numbers(config, own), spec, state, batch, key)
+
+        def update_part(own: Numbers, state: Any, batch: Any, seeds: Any, iteration: Any) -> Any:
+            mine = jax.tree.map(lambda x: x[first : first + len(members)], batch)
+            return jax.vmap(update)(own, state, mine, _keys(seeds, iteration)[1])
+
+        everywhere = None if trainer.mesh is None else devices.whole(trainer.mesh)
+        self._init = jax.jit(jax.vmap(init), out_shardings=everywhere)
+        parts = [update_part]
+        if trainer.mesh is None and jax.default_backend() == "cpu":
+            parts = [_only(update_part, fitted=False), _only(update_part, fitted=True)]
+        self._parts = [jax.jit(part, out_shardings=everywhere) for part in parts]
+
+    def initial(self) -> LearnerState:
+        made: LearnerState = self._init(self._numbers, self._seeds)
+        return made
+
+    def update(self, state: LearnerState, batch: Batch, iteration: int) -> tuple[LearnerState, Row]:
+        """New states and metrics of these runs, from the batch of all."""
+        arguments = (self._numbers, state, batch, self._seeds, np.uint32(iteration))
+        if len(self._parts) == 1:
+            whole: tuple[LearnerState, Row] = self._parts[0](*arguments)
+            return whole
+        with ThreadPoolExecutor(2) as cores:
+            calls = [
+                cores.submit(lambda part: jax.block_until_ready(part(*arguments)), p) for p in self._parts
+            ]
+            (moved, metrics), (fits, more) = (call.result() for call in calls)
+        return moved._replace(critics=fits.critics, predictors=fits.predictors), metrics | more
+
+
+def _only(update: Callable[..., Any], *, fitted: bool) -> Callable[..., Any]:
+    """Half of an update: what is fitted for the next iteration, or all else. The compiler leaves out what is not asked for.
+
+    XLA runs most of a program for a CPU on one core; two halves of about the same work keep two cores busy.
+    """
+
+    def half(*arguments: Any) -> tuple[LearnerState, Row]:
+        state, metrics = update(*arguments)
+        blank = LearnerState(*(None for _ in LearnerState._fields))  # type: ignore[arg-type]
+        if fitted:
+            fits = blank._replace(critics=state.critics, predictors=state.predictors)
+            return fits, {"predictor_loss": metrics["predictor_loss"]}
+        rest = {name: value for name, value in metrics.items() if name != "predictor_loss"}
+        return state._replace(critics=None, predictors=None), rest
+
+    return half
+
+
+def _keys(seeds: Any, iteration: Any) -> tuple[Any, Any]:
+    """For every run, a key to sample with and one to update with."""
+    pairs = jax.vmap(lambda s: jax.random.split(jax.random.fold_in(jax.random.key(s), iteration)))(seeds)
+    return pairs[:, 0], pairs[:, 1]
+
+
+_keys_jit = jax.jit(_keys)
+
+
+def _arrays_only(state: LearnerState) -> LearnerState:
+    """A check that the state is a pytree of arrays, so that it can be stacked, saved and restored."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        require(
+            eqx.is_array(leaf),
+            f"the learner's state holds {type(leaf).__name__} at {jax.tree_util.keystr(path)}",
+        )
+    return state
+
+
+def _take(tree: Any, s: int) -> Any:
+    """The part of a stacked tree that belongs to one run."""
+    return jax.tree.map(lambda x: x[s], tree)
+
+
+def _alike(configs: Sequence[Config]) -> list[list[int]]:
+    """Positions of the configurations, those of one program together."""
+    programs: list[Config] = []
+    groups: list[list[int]] = []
+    for i, config in enumerate(map(program, configs)):
+        if config not in programs:
+            programs.append(config)
+            groups.append([])
+        groups[programs.index(config)].append(i)
+    return groups
+
+
+def _stack(batches: list[Batch]) -> Batch:
+    """Batches of several runs as one, the shorter ones padded with rows that are not valid."""
+    longest = max(len(b.reward) for b in batches)
+
+    def fit(batch: Batch) -> Batch:
+        missing = longest - len(batch.reward)
+        if missing == 0:
+            return batch
+
+        def padded(rows: Any) -> Any:
+            return np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)])
+
+        row_fields = ("obs", "action", "reward", "costs", "t", "last", "valid")
+        rows: dict[str, Any] = {name: padded(getattr(batch, name)) for name in row_fields}
+        rows["episode"] = np.concatenate([batch.episode, np.full(missing, len(batch.present) - 1, np.int32)])
+        return batch._replace(**rows)
+
+    stacked: Batch = jax.tree.map(lambda *xs: np.stack(xs), *map(fit, batches))
+    return stacked
+
+
+def _check(config: Config, spec: EnvSpec) -> None:
+    """What can be wrong between a configuration and an environment, said before any work is done."""
+    m = len(spec.constraints)
+    require(
+        len(config.limit) in (0, m),
+        f"limit must have one number for each of the {m} constraints of {spec.name} "
+        f"({', '.join(c.name for c in spec.constraints)}), got {len(config.limit)}",
+    )
+    require(
+        m > 0 or not isinstance(config.algo, CPO),
+        f"{spec.name} has no costs, and CPO needs a constraint: give one (corral.Constraint), or use --algo trpo",
+    )
+    require(m > 0 or not config.shape_costs, f"{spec.name} has no costs to shape: leave shape_costs off")
+    require(
+        config.batch_size >= spec.horizon,
+        f"batch_size {config.batch_size} is smaller than one episode of {spec.name} (up to {spec.horizon} steps)",
+    )
+
+
+def _check_alike(configs: Sequence[Config]) -> None:
+    """Runs side by side share an environment and shapes."""
+    require(len(configs) > 0, "configs must hold at least one configuration")
+    for name in ("env", "task", "batch_size", "iterations", "networks"):
+        values = [getattr(config, name) for config in configs]
+        require(
+            all(value == values[0] for value in values),
+            f"runs side by side must have the same {name}, got {values[0]} and "
+            f"{next((value for value in values if value != values[0]), None)}",
+        )
