@@ -281,7 +281,7 @@ def test_an_unknown_option_is_refused():
 @pytest.mark.slow
 def test_host_and_device_rollouts_give_the_same_kind_of_batch():
     """The same environment through its host adapter and on the device: statistically the same numbers."""
-    config = replace(BASE, algo=TRPO(), shape_costs=False)
+    config = replace(BASE, algo=TRPO(), shape_costs=False, batch_size=1600)
     on_device, on_host = Trainer([config], Walk()), Trainer([config], envs.VectorEnv(Walk(), 64))
     results = []
     for trainer in (on_device, on_host):

@@ -32,7 +32,7 @@ class Plan(NamedTuple):
     """Sizes that fix the shapes of the compiled program; they change rarely, and are part of a checkpoint."""
 
     episodes: int
-    """Episodes per iteration and seed."""
+    """Room for so many episodes per iteration and run; how many of them are played follows their length."""
     rows: int
     """Host batches are padded to a multiple of this; device batches of which most would be padding are squeezed into it."""
 
@@ -62,11 +62,20 @@ class Trainer:
             [configs[i].seed for group in self._groups for i in group.members], np.uint32
         )
         self._compiled = False
+        self._untrained_length: float | None = None
 
-        def collect(parts: tuple[Any, ...], seeds: Any, iteration: Any, plan: Plan) -> Any:
+        def collect(parts: tuple[Any, ...], seeds: Any, iteration: Any, played: Any, plan: Plan) -> Any:
             keys, _ = _keys(seeds, iteration)
             policies = jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
-            batch = device.collect(env, policies, keys, plan.episodes, plan.rows, mesh=self.mesh)  # type: ignore[arg-type]
+            batch = device.collect(
+                env,  # type: ignore[arg-type]
+                policies,
+                keys,
+                plan.episodes,
+                plan.rows,
+                mesh=self.mesh,
+                played=played,
+            )
             return self._spread(batch, jax.lax.with_sharding_constraint)
 
         self._collect = eqx.filter_jit(collect)
@@ -100,19 +109,29 @@ class Trainer:
         )
 
     def plan(self, state: State, before: Plan | None) -> Plan:
-        """How many episodes make a batch; kept unless the batch would miss its size by a fifth, since it fixes shapes."""
-        length = float(np.mean(np.concatenate([np.asarray(part.length) for part in state])))
-        if before is not None and abs(before.episodes * length / self.config.batch_size - 1) <= 0.2:
+        """Room for the episodes that make a batch; kept while it serves, since every new shape is compiled.
+
+        Kept as long as a batch would come out at most a fifth short, or a quarter of the room would do.
+        """
+        needed = int(self._episodes(state).max())
+        if before is not None and needed / 1.2 <= before.episodes <= 4 * needed:
             return before
-        if before is None:
-            length = self._first_length(state)
         # A multiple of the devices, so that each has the same share.
         share = 1 if self.mesh is None else self.mesh.size
+        # Room for batches that turn out longer than expected, so that all have one shape.
         size = self.config.batch_size
-        episodes = max(2, share * round(size / max(length, 1) / share))
-        # Room for batches that turn out longer than expected, so that all have one shape: each new one is compiled.
         rows = size * 9 // 8 if isinstance(self.env, Lanes) else size * 5 // 4
-        return Plan(episodes, share * -(-rows // share))
+        return Plan(*(share * -(-count // share) for count in (needed, rows)))
+
+    def _episodes(self, state: State) -> np.ndarray:
+        """How many episodes make a batch of each run, group after group, judged by the lengths of its previous batch."""
+        if int(np.asarray(state[0].iteration)[0]) == 0:
+            if self._untrained_length is None:
+                self._untrained_length = self._first_length(state)
+            lengths = np.full(len(self.configs), self._untrained_length)
+        else:
+            lengths = np.concatenate([np.asarray(part.length) for part in state])
+        return np.maximum(2, np.round(self.config.batch_size / np.maximum(lengths, 1))).astype(np.int32)
 
     def _first_length(self, state: State) -> float:
         """Mean length of a few episodes of the untrained policy: the horizon is only a bound."""
@@ -142,6 +161,7 @@ class Trainer:
     def sample(self, state: State, plan: Plan, iteration: int) -> Batch:
         """A batch for every run, with a leading axis of runs, group after group."""
         k = np.uint32(iteration)
+        played = np.minimum(self._episodes(state), plan.episodes)
         if isinstance(self.env, Lanes):
             # One copy on one device: a policy on all of them would act once on each.
             copies = jax.device_put(jax.device_get([p.policy for p in state]), jax.local_devices()[0])
@@ -149,11 +169,11 @@ class Trainer:
                 _take(c, s) for c, p in zip(copies, state, strict=True) for s in range(len(p.iteration))
             ]
             batches = [
-                host.collect(self.env, policy, key, plan.episodes, plan.rows)
-                for policy, key in zip(policies, _keys_jit(self._seeds, k)[0], strict=True)
+                host.collect(self.env, policy, key, int(count), plan.rows, room=plan.episodes)
+                for policy, key, count in zip(policies, _keys_jit(self._seeds, k)[0], played, strict=True)
             ]
             return self._spread(_stack(batches), jax.device_put)
-        batch: Batch = self._collect(tuple(part.policy for part in state), self._seeds, k, plan)
+        batch: Batch = self._collect(tuple(part.policy for part in state), self._seeds, k, played, plan)
         return batch
 
     def _update(self, state: State, batch: Batch, iteration: int) -> list[tuple[LearnerState, Row]]:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Key
+from jaxtyping import Array, Int, Key
 
 from corral import nets
 from corral.devices import ROWS
@@ -30,10 +30,11 @@ def collect(
     rows: int | None = None,
     deterministic: bool = False,
     mesh: Mesh | None = None,
+    played: Int[Array, " runs"] | None = None,
 ) -> Batch:
     """For each run `episodes` fresh episodes under its policy, each to its end; every array has a leading axis of runs.
 
-    A robot whose episode is over stays where it is until the slowest is done. Its rows are not valid; where most are not,
+    Of these only the first `played` (None: all) are made, the others are absent. A robot whose episode is over stays where it is until the slowest is done. Its rows are not valid; where most are not,
     a batch is squeezed into `rows` rows. With a mesh of devices, each simulates a share of the episodes.
     """
     horizon = env.spec.horizon
@@ -60,12 +61,13 @@ def collect(
         obs = jnp.where(alive[..., None], out.obs, obs)
         return (states, obs, alive & ~ended), row
 
+    present = jnp.ones((len(keys), episodes), bool)
+    if played is not None:
+        present = jnp.arange(episodes) < played[:, None]
     steps = jax.tree.map(
         lambda x: x.reshape(stretches, length, *x.shape[1:]), (jnp.arange(stretches * length), drawn)
     )
-    (_, final_obs, _), seen = _until_all_ended(
-        step, (states, obs, jnp.ones((len(keys), episodes), bool)), steps
-    )
+    (_, final_obs, _), seen = _until_all_ended(step, (states, obs, present), steps)
     # Episodes one after the other: (time, runs, episodes, …) → (runs, episodes · time, …).
     observed, action, reward, costs, valid, last, truncated, broken = jax.tree.map(
         lambda x: jnp.moveaxis(x, 0, 2).reshape(len(keys), -1, *x.shape[3:]), seen
@@ -83,7 +85,7 @@ def collect(
         valid=valid,
         final_obs=final_obs,
         truncated=jnp.any(truncated.reshape(-1, episodes, time), axis=2),
-        present=jnp.ones((len(keys), episodes), bool),
+        present=present,
         broken=jnp.sum(broken, axis=1, dtype=jnp.int32),
     )
     if rows is None or rows > 0.8 * episodes * time:

@@ -61,9 +61,11 @@ def collect(
     episodes: int,
     rows: int = 0,
     deterministic: bool = False,
+    room: int = 0,
 ) -> Batch:
-    """`episodes` fresh episodes under the policy, each to its end, padded to a multiple of `rows` rows (if given).
+    """`episodes` fresh episodes under the policy, each to its end.
 
+    Padded to a multiple of `rows` rows and to `room` episodes, if given, so that batches of different size have one shape.
     Which lane runs how many is fixed beforehand, not first come first served: that would favour short episodes.
     """
     count = len(lanes.envs)
@@ -74,9 +76,9 @@ def collect(
 
     used = [i for i in range(count) if shares[i]]
     if len(used) == 1:
-        return _batch([play(used[0])], episodes, rows)
+        return _batch([play(used[0])], episodes, rows, room)
     with ThreadPoolExecutor(len(used)) as drivers:
-        return _batch(list(drivers.map(play, used)), episodes, rows)
+        return _batch(list(drivers.map(play, used)), episodes, rows, room)
 
 
 def _play(
@@ -146,17 +148,15 @@ def _columns(log: list[tuple[np.ndarray, ...]]) -> list[np.ndarray]:
     return [column[used] for column in columns[:-1]] + [columns[-1][used & ended]]
 
 
-def _batch(lanes: list[list[np.ndarray]], episodes: int, rows: int) -> Batch:
+def _batch(lanes: list[list[np.ndarray]], episodes: int, rows: int, room: int) -> Batch:
     """The lanes' episodes one after the other."""
     joined = [np.concatenate(parts) if len(parts) > 1 else parts[0] for parts in zip(*lanes, strict=True)]
     obs, action, reward, costs, t, _, last, truncated, broken, final_obs = joined
     size = len(reward)
     capacity = -(-size // rows) * rows if rows else size
 
-    def padded(x: np.ndarray) -> Any:
-        return (
-            np.concatenate([x, np.zeros((capacity - size, *x.shape[1:]), x.dtype)]) if capacity > size else x
-        )
+    def padded(x: np.ndarray, to: int = capacity) -> Any:
+        return np.concatenate([x, np.zeros((to - len(x), *x.shape[1:]), x.dtype)]) if to > len(x) else x
 
     # Rows of padding belong to the last episode, as episodes must be in order; they are not valid.
     episode = np.minimum(np.cumsum(np.concatenate([[0], last[:-1]])), episodes - 1).astype(np.int32)
@@ -170,9 +170,9 @@ def _batch(lanes: list[list[np.ndarray]], episodes: int, rows: int) -> Batch:
         episode=np.concatenate([episode, np.full(capacity - size, episodes - 1, np.int32)]),
         last=padded(last),
         valid=padded(np.ones(size, bool)),
-        final_obs=final_obs,
-        truncated=truncated[last],
-        present=np.ones(episodes, bool),
+        final_obs=padded(final_obs, room),
+        truncated=padded(truncated[last], room),
+        present=padded(np.ones(episodes, bool), room),
         broken=np.int32(np.sum(broken[last])),
     )
     return whole
