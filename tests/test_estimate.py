@@ -149,6 +149,21 @@ def test_a_batch_from_the_device_holds_whole_episodes_one_after_the_other():
         assert batch.final_obs[e, 0] == len(rows)
 
 
+def test_room_for_more_episodes_than_are_played_changes_nothing():
+    lead = lambda tree: jax.tree.map(lambda x: x[None], tree)  # noqa: E731
+    keys, few = jax.random.key(4)[None], jnp.asarray([20])
+    roomy = device.collect(Chain(), lead(STILL), keys, 50, played=few)
+    tight = device.collect(Chain(), lead(STILL), keys, 20)
+    assert np.asarray(roomy.present).sum() == 20
+    sums = [estimate.episode_sums(b.costs[0], jax.tree.map(lambda x: x[0], b)) for b in (roomy, tight)]
+    np.testing.assert_array_equal(sums[0][:20], sums[1])
+    assert not np.asarray(sums[0][20:]).any()
+    valid = np.asarray(roomy.valid[0])
+    for name in ("reward", "t", "episode", "last"):
+        kept, alone = (np.asarray(getattr(b, name))[0] for b in (roomy, tight))
+        np.testing.assert_array_equal(kept[valid], alone[np.asarray(tight.valid[0])], err_msg=name)
+
+
 def test_asking_now_and_then_whether_all_have_ended_changes_nothing(monkeypatch):
     whole = device.collect_one(Chain(), STILL, jax.random.key(2), 30)
     monkeypatch.setattr(device, "_STRETCH", 5)

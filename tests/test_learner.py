@@ -10,7 +10,7 @@ import pytest
 from corral import learner, nets
 from corral.config import CPO, FPO, Config, Critic, Networks, Shaping, TrustRegion, numbers, with_numbers
 from corral.envs.base import Box, ConstraintSpec, EnvSpec
-from corral.estimate import Batch
+from corral.estimate import Batch, unsafe_ahead
 
 LENGTHS, ROWS, HORIZON = (6, 4, 6, 3, 6, 5), 34, 6
 TINY = Networks(hidden=(3,))
@@ -196,6 +196,11 @@ def test_shaping_begins_when_it_should_and_the_plain_cost_is_reported_beside_it(
     # The predictors learn from the start, though nobody listens yet.
     losses = [float(it.metrics["predictor_loss"][0]) for it in constrained[1]]
     assert len(set(losses)) == 4
+    for it in constrained[1]:
+        horizon = it.config.shaping.horizon
+        ahead = np.asarray(unsafe_ahead(it.batch.costs, it.batch, horizon), float)
+        missed = (np.asarray(it.state.predictors(it.batch.obs)) - ahead)[it.valid]
+        np.testing.assert_allclose(it.metrics["predictor_loss"], (missed**2).mean(0), rtol=1e-4)
 
 
 def test_the_realised_change_is_the_difference_of_consecutive_batches_where_they_can_be_compared(constrained):

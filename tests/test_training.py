@@ -210,6 +210,28 @@ def test_the_batch_is_as_large_as_asked_and_made_of_whole_episodes():
     assert trainer.plan(trainer.initial(), plan) is plan
 
 
+@pytest.mark.parametrize(("length", "kept"), [(8, True), (6.7, True), (6.5, False), (32, True), (33, False)])
+def test_room_for_episodes_is_kept_while_a_batch_fits_and_a_quarter_of_it_is_used(length, kept):
+    """Room for 100: episodes of 6.7 steps would need 119, at most a fifth more; of 33 steps 24, less than a quarter."""
+    trainer = Trainer([BASE], Walk())
+    (state,) = trainer.initial()
+    state = state._replace(iteration=state.iteration + 1, length=np.full(1, length, np.float32))
+    plan = Plan(100, 1000)
+    assert (trainer.plan((state,), plan) is plan) == kept
+
+
+@pytest.mark.parametrize("on_host", [True, False])
+def test_a_run_plays_as_many_episodes_as_the_lengths_before_ask_for(on_host):
+    env = envs.VectorEnv(Walk(), 16) if on_host else Walk()
+    trainer = Trainer([BASE], env)
+    (state,) = trainer.initial()
+    state = state._replace(iteration=state.iteration + 1, length=np.full(1, 16, np.float32))
+    batch = trainer.sample((state,), Plan(100, 1000), 1)
+    assert np.asarray(batch.present).shape == (1, 100)
+    assert np.asarray(batch.present).sum() == 50  # 800 steps of episodes of 16, so it was said
+    assert np.asarray(batch.valid).sum() == 50 * 8
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

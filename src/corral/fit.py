@@ -245,20 +245,19 @@ def make_predictors(observation_size: int, m: int, shaping: Shaping, key: Key[Ar
 
 def fit_predictors(
     predictors: Predictors, batch: Batch, targets: Float[Array, "n m"], shaping: Shaping
-) -> tuple[Predictors, Float[Array, " m"]]:
-    """A fixed number of full-batch Adam steps on the squared error; also the error before them."""
+) -> Predictors:
+    """A fixed number of full-batch Adam steps on the squared error."""
     arrays, static = eqx.partition(predictors.nets, eqx.is_inexact_array)
     adam = _adam(shaping.learning_rate)
 
-    def error(arrays: MLP) -> Float[Array, " m"]:
+    def error(arrays: MLP) -> Float[Array, ""]:
         said = jax.nn.sigmoid(apply_stacked(eqx.combine(arrays, static), batch.obs))
-        return masked_mean((said - targets) ** 2, batch.valid)
+        return jnp.sum(masked_mean((said - targets) ** 2, batch.valid))
 
-    def step(carry: tuple[MLP, optax.OptState], _: None) -> tuple[tuple[MLP, optax.OptState], Array]:
+    def step(carry: tuple[MLP, optax.OptState], _: None) -> tuple[tuple[MLP, optax.OptState], None]:
         arrays, state = carry
-        grad, found = jax.grad(lambda a: (jnp.sum(error(a)), error(a)), has_aux=True)(arrays)
-        updates, state = adam.update(grad, state)
-        return (optax.apply_updates(arrays, updates), state), found
+        updates, state = adam.update(jax.grad(error)(arrays), state)
+        return (optax.apply_updates(arrays, updates), state), None
 
-    (arrays, optimizer), errors = lax.scan(step, (arrays, predictors.optimizer), None, length=shaping.steps)
-    return Predictors(eqx.combine(arrays, static), optimizer), errors[0]
+    (arrays, optimizer), _ = lax.scan(step, (arrays, predictors.optimizer), None, length=shaping.steps)
+    return Predictors(eqx.combine(arrays, static), optimizer)

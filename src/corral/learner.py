@@ -75,10 +75,10 @@ def update(
     valid = batch.valid
 
     # Costs, shaped by the probability of failure once the predictor has seen some data.
-    bonus = jnp.zeros_like(batch.costs)
+    bonus = failure = ahead = jnp.zeros_like(batch.costs)
     if config.shape_costs:
-        on = state.iteration >= config.shaping.start
-        bonus = jnp.where(on, config.shaping.coefficient * state.predictors(batch.obs), 0)
+        failure, ahead = state.predictors(batch.obs), unsafe_ahead(batch.costs, batch, config.shaping.horizon)
+        bonus = jnp.where(state.iteration >= config.shaping.start, config.shaping.coefficient * failure, 0)
     shaped = jnp.where(valid[:, None], batch.costs + bonus, 0)
     reward = (
         fpo.penalised(config.algo, batch.reward, shaped) if isinstance(config.algo, FPO) else batch.reward
@@ -115,11 +115,9 @@ def update(
     algo, step = MODULES[config.algo.name].update(config.algo, state.algo, here, constraints)
     policy = flat.policy(step.theta)
 
-    predictors, predictor_loss = state.predictors, jnp.zeros(m)
+    predictors = state.predictors
     if config.shape_costs:
-        ahead = unsafe_ahead(batch.costs, batch, config.shaping.horizon)
-        fitted, predictor_loss = fit_predictors(state.predictors, batch, ahead, config.shaping)
-        predictors = _if_finite(fitted, state.predictors)
+        predictors = _if_finite(fit_predictors(predictors, batch, ahead, config.shaping), predictors)
     critics = _if_finite(
         fit_critics(state.critics, batch, elapsed, returns, config.critic, key, config.trust.fisher_fraction),
         state.critics,
@@ -146,7 +144,7 @@ def update(
         "finite": jnp.stack([_finite(x, valid) for x in (batch.obs, batch.reward, batch.costs)]),
         "entropy": masked_mean(nets.entropy(here.old), valid),
         "explained_variance": explained_variance(values, returns, valid),
-        "predictor_loss": predictor_loss,
+        "predictor_loss": masked_mean((failure - ahead) ** 2, valid),
         **_step_metrics(step),
         **_proposition_2(config, samples, step, limit, length),
     }

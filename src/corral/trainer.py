@@ -151,6 +151,8 @@ class Trainer:
         started = time.perf_counter()
         batch = jax.block_until_ready(self.sample(state, plan, k))
         sampled = time.perf_counter()
+        # Fits that nobody needs before the next update could go on while the next batch is sampled. But sampling has work
+        # for all cores, and sharing them cost more than was won: docs/performance.md.
         new, metrics = zip(*jax.block_until_ready(self._update(state, batch, k)), strict=True)
         updated = time.perf_counter()
         found = jax.device_get(metrics)
@@ -270,27 +272,23 @@ class _Group:
             whole: tuple[LearnerState, Row] = self._parts[0](*arguments)
             return whole
         with ThreadPoolExecutor(2) as cores:
-            calls = [
-                cores.submit(lambda part: jax.block_until_ready(part(*arguments)), p) for p in self._parts
-            ]
-            (moved, metrics), (fits, more) = (call.result() for call in calls)
-        return moved._replace(critics=fits.critics, predictors=fits.predictors), metrics | more
+            done = cores.map(lambda part: jax.block_until_ready(part(*arguments)), self._parts)
+            (moved, metrics), (fits, _) = done
+        return moved._replace(critics=fits.critics, predictors=fits.predictors), metrics
 
 
 def _only(update: Callable[..., Any], *, fitted: bool) -> Callable[..., Any]:
     """Half of an update: what is fitted for the next iteration, or all else. The compiler leaves out what is not asked for.
 
-    XLA runs most of a program for a CPU on one core; two halves of about the same work keep two cores busy.
+    XLA keeps one core busy through most of a program for a CPU; two halves of about the same work keep two cores busy.
     """
 
     def half(*arguments: Any) -> tuple[LearnerState, Row]:
         state, metrics = update(*arguments)
-        blank = LearnerState(*(None for _ in LearnerState._fields))  # type: ignore[arg-type]
         if fitted:
-            fits = blank._replace(critics=state.critics, predictors=state.predictors)
-            return fits, {"predictor_loss": metrics["predictor_loss"]}
-        rest = {name: value for name, value in metrics.items() if name != "predictor_loss"}
-        return state._replace(critics=None, predictors=None), rest
+            blank = LearnerState(*(None for _ in LearnerState._fields))  # type: ignore[arg-type]
+            return blank._replace(critics=state.critics, predictors=state.predictors), {}
+        return state._replace(critics=None, predictors=None), metrics
 
     return half
 

@@ -110,6 +110,24 @@ def test_the_final_observation_is_handed_out_and_the_next_episode_has_a_new_layo
     assert start.shape == (SLOTS, 52)
 
 
+def _twice(obs, factor):
+    return factor * obs.sum(axis=1)
+
+
+def test_a_question_is_answered_for_the_observations_that_the_step_hands_out():
+    """Also where an episode ended: the fresh start is what is asked about, unless no further episode is wanted."""
+    env = envs.make_host("ant-gather", SLOTS, 1, **SHORT["ant-gather"])
+    for restart in (True, False):
+        env.reset(0)
+        for _ in range(12):
+            step, answer = env.step_and_ask(
+                np.zeros((SLOTS, 8)), np.ones(SLOTS, bool), restart, _twice, np.float32(2)
+            )
+            np.testing.assert_allclose(answer, 2 * step.obs.sum(axis=1), rtol=1e-5)
+        assert step.truncated.all()
+        assert (step.obs != step.final_obs).any() == restart
+
+
 @pytest.mark.parametrize(
     ("name", "height", "falls"),
     [

@@ -16,7 +16,9 @@ clips.
 """
 
 import abc
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -183,6 +185,12 @@ class HostStep(NamedTuple):
     """(N,) bool: as in `Timestep`."""
 
 
+@partial(jax.jit, static_argnums=0)
+def asked(ask: Callable[..., Any], obs: Float[Array, "n o"], *given: Any) -> Any:
+    """`ask(obs, *given)`, compiled."""
+    return ask(obs, *given)
+
+
 class HostEnv(abc.ABC):
     """N robots stepped together on the host.
 
@@ -201,12 +209,23 @@ class HostEnv(abc.ABC):
         """
 
     @abc.abstractmethod
-    def step(self, actions: np.ndarray, active: np.ndarray | None = None) -> HostStep:
+    def step(self, actions: np.ndarray, active: np.ndarray | None = None, restart: bool = True) -> HostStep:
         """Step with actions (N, a), or (N,) integers for `Discrete`.
 
         Slots where `active` (N,) is False are not simulated: they keep state and observation, earn and cost
-        nothing. The arrays returned belong to the caller.
+        nothing. With `restart` False no further episode is wanted before the next `reset`: a slot that ends need
+        not start afresh. The arrays returned belong to the caller.
         """
+
+    def step_and_ask(
+        self, actions: np.ndarray, active: np.ndarray, restart: bool, ask: Callable[..., Any], *given: Any
+    ) -> tuple[HostStep, np.ndarray]:
+        """A step, and what `ask(obs, *given)`, such as a policy, says to the new observations.
+
+        `ask` is compiled. An environment whose steps are judged by compiled code makes one call of the two.
+        """
+        out = self.step(actions, active, restart)
+        return out, np.asarray(asked(ask, out.obs, *given))
 
     def close(self) -> None:
         """Give back threads and processes; the environment is of no use afterwards."""

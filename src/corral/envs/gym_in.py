@@ -80,7 +80,7 @@ class _GymnasiumHost(HostEnv):
             self._begin(slot)
         return self._obs.copy()
 
-    def step(self, actions: np.ndarray, active: np.ndarray | None = None) -> HostStep:
+    def step(self, actions: np.ndarray, active: np.ndarray | None = None, restart: bool = True) -> HostStep:
         n, m = self.num_envs, len(self.spec.constraints)
         reward, costs = np.zeros(n, np.float32), np.zeros((n, m), np.float32)
         terminated, truncated, broken = np.zeros((3, n), bool)

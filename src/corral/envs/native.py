@@ -27,6 +27,7 @@ SOURCE = """
    follows from its state. Write its qpos, qvel, com, com velocity and, if it feels them, contact wrenches. */
 void corral_step(const mjModel* m, mjData** all, const int* robots, int count, const mjtNum* controls,
                  int feels, mjtNum* states, int width) {
+  mjcb_time = 0;  /* the bindings' clock for MuJoCo's own profile, which nobody reads here: 6% of a step */
   for (int k = 0; k < count; k++) {
     int i = robots[k];
     mjData* d = all[i];

@@ -6,6 +6,7 @@ hand over as a large one.
 """
 
 import contextlib
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from corral.envs.base import HostEnv, HostStep, Timestep, select
+from corral.envs.base import HostEnv, HostStep, Timestep, asked, select
 from corral.envs.physics import Physics
 from corral.envs.robots import RobotState
 from corral.envs.scenarios import Episode, Scenario
@@ -51,23 +52,32 @@ class ThreadedEnv(HostEnv):
         self._memory = None
         return self._start(np.arange(self.num_envs), self.num_envs)
 
-    def step(self, actions: np.ndarray, active: np.ndarray | None = None) -> HostStep:
+    def step(self, actions: np.ndarray, active: np.ndarray | None = None, restart: bool = True) -> HostStep:
         """As the contract says."""
-        actions = np.asarray(actions, np.float32)
-        active = self._everyone if active is None else np.asarray(active, bool)
+        active = self._everyone if active is None else active
+        return self.step_and_ask(actions, active, restart, _nothing)[0]
+
+    def step_and_ask(
+        self, actions: np.ndarray, active: np.ndarray, restart: bool, ask: Callable[..., Any], *given: Any
+    ) -> tuple[HostStep, np.ndarray]:
+        """As the contract says."""
+        actions, active = np.asarray(actions, np.float32), np.asarray(active, bool)
         self.physics.step(np.flatnonzero(active), self.scenario.control(actions))
         state = self.physics.states.astype(np.float32)
         with self._on_cpu():
-            self._memory, judged = _judge(self.scenario, self._memory, state, actions, active)
+            self._memory, judged, answer = _judge(
+                self.scenario, ask, self._memory, state, actions, active, *given
+            )
         fields = np.array(judged)
         size, costs = self.spec.observation_size, len(self.spec.constraints)
         final_obs, reward, cost = fields[:, :size], fields[:, size], fields[:, size + 1 : size + 1 + costs]
         terminated, truncated, broken = fields[:, -3:].T > 0
-        obs = final_obs.copy()
-        ended = np.flatnonzero(terminated | truncated)
-        if len(ended):
+        obs, ended = final_obs.copy(), np.flatnonzero(terminated | truncated)
+        if restart and len(ended):
             obs[ended] = self._start(ended, _FEW if len(ended) <= _FEW else self.num_envs)
-        return HostStep(obs, reward, cost, terminated, truncated, final_obs, broken)
+            with self._on_cpu():
+                answer = asked(ask, obs, *given)
+        return HostStep(obs, reward, cost, terminated, truncated, final_obs, broken), np.asarray(answer)
 
     def close(self) -> None:
         """Stop the threads."""
@@ -126,17 +136,27 @@ def _begin(
     return jax.tree.map(lambda old, new: old.at[slots].set(new), memory, (episode, obs)), obs
 
 
-@_compiled
-def _judge(
-    scenario: Scenario, memory: _Memory, state: Array, actions: Array, active: Array
-) -> tuple[_Memory, Array]:
-    """`Scenario.advance` for every slot, except that nothing happens to those not active.
+def _nothing(obs: Array) -> None:
+    return None
 
-    Returns the new memory and the fields of the `Timestep` side by side in one array.
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _judge(
+    scenario: Scenario,
+    ask: Callable[..., Any],
+    memory: _Memory,
+    state: Array,
+    actions: Array,
+    active: Array,
+    *given: Any,
+) -> tuple[_Memory, Array, Any]:
+    """`Scenario.advance` for every slot, except that nothing happens to those not active; and what `ask` says to it.
+
+    Returns the new memory, the fields of the `Timestep` side by side in one array, and the answer.
     """
     episode, obs = memory
     advanced, timestep = jax.vmap(scenario.advance)(episode, _unpacked(scenario, state), actions)
     still = Timestep(obs, *(jnp.zeros_like(part) for part in timestep[1:]))
     advanced, timestep = select(active, (advanced, timestep), (episode, still))
     columns = [part.astype(jnp.float32).reshape(len(active), -1) for part in timestep]
-    return (advanced, timestep.obs), jnp.concatenate(columns, axis=1)
+    return (advanced, timestep.obs), jnp.concatenate(columns, axis=1), ask(timestep.obs, *given)

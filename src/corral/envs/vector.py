@@ -35,7 +35,7 @@ class VectorEnv(HostEnv):
         self._memory = _reset(self._env, self._seed, np.zeros(self.num_envs, np.int32))
         return np.array(self._memory[1])
 
-    def step(self, actions: np.ndarray, active: np.ndarray | None = None) -> HostStep:
+    def step(self, actions: np.ndarray, active: np.ndarray | None = None, restart: bool = True) -> HostStep:
         """As the contract says."""
         active = np.ones(self.num_envs, bool) if active is None else active
         actions = np.asarray(actions, np.float32 if isinstance(self.spec.action, Box) else np.int32)

@@ -34,8 +34,9 @@ def collect(
 ) -> Batch:
     """For each run `episodes` fresh episodes under its policy, each to its end; every array has a leading axis of runs.
 
-    Of these only the first `played` (None: all) are made, the others are absent. A robot whose episode is over stays where it is until the slowest is done. Its rows are not valid; where most are not,
-    a batch is squeezed into `rows` rows. With a mesh of devices, each simulates a share of the episodes.
+    Of these only the first `played` (None: all) are made, the others are absent. A robot whose episode is over stays
+    where it is until the slowest is done. Its rows are not valid; where most are not, a batch is squeezed into `rows` rows.
+    With a mesh of devices, each simulates a share of the episodes.
     """
     horizon = env.spec.horizon
     stretches = -(-horizon // _STRETCH)

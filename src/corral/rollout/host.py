@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from corral import nets
-from corral.envs.base import EnvSpec, HostEnv
+from corral.envs.base import EnvSpec, HostEnv, asked
 from corral.errors import CorralError, require
 from corral.estimate import Batch
 from corral.nets import Policy
@@ -37,6 +37,22 @@ class Lanes:
 _BLOCK = 64
 
 
+class _Noise:
+    """What chance adds to the actions of each step."""
+
+    def __init__(self, policy: Policy, obs: np.ndarray, key: Key[Array, ""]) -> None:
+        self._arguments = policy, obs, key
+        self._block, self._drawn = -1, np.zeros(0)
+
+    def of(self, step: int) -> np.ndarray:
+        """For all slots; to be asked for one step after the other."""
+        if step // _BLOCK != self._block:
+            self._block = step // _BLOCK
+            self._drawn = np.asarray(_noise(*self._arguments, np.int32(self._block)))
+        row: np.ndarray = self._drawn[step % _BLOCK]
+        return row
+
+
 @jax.jit
 def _noise(policy: Policy, obs: Any, key: Key[Array, ""], block: Any) -> Array:
     z = policy(obs)
@@ -44,13 +60,11 @@ def _noise(policy: Policy, obs: Any, key: Key[Array, ""], block: Any) -> Array:
     return jax.vmap(lambda k: nets.noise(z, k))(keys)
 
 
-@jax.jit
-def _act(policy: Policy, obs: Any, noise: Any) -> Array:
+def _act(obs: Any, policy: Policy, noise: Any) -> Array:
     return nets.act(policy(obs), noise)
 
 
-@jax.jit
-def _mode(policy: Policy, obs: Any) -> Array:
+def _mode(obs: Any, policy: Policy) -> Array:
     return nets.mode(policy(obs))
 
 
@@ -97,14 +111,12 @@ def _play(
     age = np.zeros(n, np.int32)
     limit = spec.horizon * -(-episodes // n) + spec.horizon
     log: list[tuple[np.ndarray, ...]] = []
+    ask, noise = (_mode, None) if deterministic else (_act, _Noise(policy, obs, play))
+    given: tuple[Any, ...] = () if noise is None else (noise.of(0),)
+    action = np.asarray(asked(ask, obs, policy, *given))
     for step in range(limit):
-        if deterministic:
-            action = np.asarray(_mode(policy, obs))
-        else:
-            if step % _BLOCK == 0:
-                noise = np.asarray(_noise(policy, obs, play, np.int32(step // _BLOCK)))
-            action = np.asarray(_act(policy, obs, noise[step % _BLOCK]))
-        out = env.step(action, active)
+        given = () if noise is None else (noise.of(step + 1),)
+        out, following = env.step_and_ask(action, active, started < episodes, ask, policy, *given)
         ended = active & (out.terminated | out.truncated)
         log.append(
             (
@@ -126,7 +138,7 @@ def _play(
         takes = ended & (np.cumsum(ended) <= episodes - started)
         started += int(takes.sum())
         active = active & (~ended | takes)
-        obs = out.obs
+        obs, action = out.obs, following
         if not active.any():
             return _columns(log)
     raise CorralError(f"{spec.name}: {int(active.sum())} episodes had not ended after {limit} steps")
