@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow lint format clean
+.PHONY: demo test test-slow lint format pages clean
 
 demo: $(READY)
 	$(BIN)/corral train point-gather --out runs/demo --overwrite
@@ -23,6 +23,10 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The numbers and figures of docs/, from benchmarks/results and results.
+pages: $(READY)
+	$(BIN)/python docs/pages.py
 
 # Set-up is redone only when what it installs has changed.
 $(READY): pyproject.toml constraints.txt

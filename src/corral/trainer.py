@@ -111,10 +111,10 @@ class Trainer:
     def plan(self, state: State, before: Plan | None) -> Plan:
         """Room for the episodes that make a batch; kept while it serves, since every new shape is compiled.
 
-        Kept as long as a batch would come out at most a fifth short, or a quarter of the room would do.
+        Kept as long as a batch would come out at most a fifth short, or two fifths of the room would do.
         """
         needed = int(self._episodes(state).max())
-        if before is not None and needed / 1.2 <= before.episodes <= 4 * needed:
+        if before is not None and needed / 1.2 <= before.episodes <= 2.5 * needed:
             return before
         # A multiple of the devices, so that each has the same share.
         share = 1 if self.mesh is None else self.mesh.size

@@ -109,6 +109,7 @@ def against_floor(started: Iterations, repeats: int) -> Row:
         "first_seconds": started.first_seconds,
         **{name: spread(values) for name, values in took.items()},
         "steps_per_second": spread(s / t for s, t in zip(took["steps"], took["seconds"], strict=True)),
+        "of_engine": spread(e / t for e, t in zip(took["engine_floor"], took["seconds"], strict=True)),
         "of_floor": spread(f / t for f, t in zip(took["floor"], took["seconds"], strict=True)),
     }
 

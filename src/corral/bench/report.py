@@ -93,6 +93,7 @@ _ITERATION = [
     Column("updating", _time("updating")),
     Column("floor: engine", _time("engine_floor")),
     Column("floor: products", _time("flop_floor")),
+    Column("of the engine's speed", _share("of_engine")),
     Column("of the floor's speed", _share("of_floor")),
 ]
 _SEEDS = [

@@ -16,7 +16,7 @@ from corral.bench.clock import Note, Row, seconds, spread
 from corral.bench.iteration import Iterations, against_floor, timed, warmed_up
 from corral.config import Config
 
-POINT = (1, 2, 5, 10, 20, 50, 100, 200)
+POINT = (1, 10, 40, 160)
 ANTS = 10
 FLOOR = ("point-circle", "ant-circle")
 """Environments whose largest case is also measured against its floor."""

@@ -1,0 +1,100 @@
+"""Put measured numbers into the pages of docs/ and draw the figures they show.
+
+    make pages
+
+Between a slot `<!-- bench FILE PART -->` and its `<!-- end -->` comes the table of that part of benchmarks/results/FILE.json
+(or of a FILE-….json, where parts were measured in several runs), between `<!-- results EXPERIMENT ENV -->` and its end that of
+the learning curves in results/EXPERIMENT/ENV.csv, or a line that says how to get them. Nothing else of a page is touched.
+"""
+
+import json
+import re
+from pathlib import Path
+
+from corral.bench import figure as bench_figure
+from corral.bench import report
+from corral.experiments import data, figure, spec, tables
+from corral.experiments.spec import Experiment
+from corral.experiments.tables import Line
+from corral.files import write_atomically
+
+ROOT = Path(__file__).parents[1]
+BENCHMARKS, RESULTS, DOCS = ROOT / "benchmarks/results", ROOT / "results", ROOT / "docs"
+SLOT = re.compile(r"<!-- (?P<kind>bench|results) (?P<file>\S+) (?P<part>\S+) -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def filled(slot: re.Match[str]) -> str:
+    """The slot with the table of today's results."""
+    kind, file, part = slot["kind"], slot["file"], slot["part"]
+    text = _bench(file, part) if kind == "bench" else _curves(file, part)
+    return f"<!-- {kind} {file} {part} -->\n{text}\n<!-- end -->"
+
+
+def _bench(file: str, part: str) -> str:
+    text = f"*Not measured yet: `corral bench --part {part} --out DIR`, DIR/bench.json to benchmarks/results/{file}.json.*"
+    for path in sorted([*BENCHMARKS.glob(f"{file}.json"), *BENCHMARKS.glob(f"{file}-*.json")]):
+        document = json.loads(path.read_text())
+        if part in document["parts"]:
+            table = report.markdown_table(part, document["parts"][part])
+            text = f"{table}\n\n{report.machine_line(document)}: `{document['command']}`"
+    return text
+
+
+def _curves(experiment: str, env: str) -> str:
+    found = [part for part in _read(spec.paper(experiment)) if part.env == env]
+    if not found:
+        return f"*Not run yet: `corral reproduce {experiment} --only {env} --scale paper --out DIR`, DIR/data to results/.*"
+    lines = tables.lines(spec.paper(experiment), found[0])
+    shown = tables.constraint_title(lines[0].column)
+    head = [
+        "run",
+        "seeds × iterations",
+        "return",
+        f"{shown}, limit {tables.number(lines[0].limit)}",
+        "true C",
+    ]
+    rows = [head, ["---", *["--:"] * (len(head) - 1)], *(_cells(line) for line in lines)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + f"\n\n{_origin(experiment, env)}"
+
+
+def _cells(line: Line) -> list[str]:
+    low, high = line.iterations
+    made = f"{line.seeds} × {high if low == high else f'{low} to {high}'}"
+    parts = (line.final_return, line.final_constraint, line.final_cost)
+    return [line.run, made, *map(tables.interval, parts)]
+
+
+def _origin(experiment: str, env: str) -> str:
+    """Commit and machine of the runs."""
+    known = json.loads((RESULTS / experiment / "provenance.json").read_text())[env]["work"]
+    where = dict.fromkeys(
+        f"commit {work['commit'][:7]}, {work['gpu'] or work['cpu']}, jax {work['packages']['jax']}"
+        for work in known
+    )
+    return f"Runs: {'; '.join(where)}."
+
+
+def _read(experiment: Experiment) -> list[data.Results]:
+    folder = RESULTS / experiment.name
+    return data.read(experiment, folder) if folder.is_dir() else []
+
+
+def main() -> None:
+    for path in sorted(BENCHMARKS.glob("*.json")):
+        machine = path.stem.split("-")[0]
+        for made in bench_figure.draw(json.loads(path.read_text()), DOCS / "img", f"bench-{machine}-"):
+            print(f"figure   {made.relative_to(ROOT)}")
+    for experiment in map(spec.paper, spec.PAPER):
+        if found := _read(experiment):
+            for made in figure.draw(experiment, found, RESULTS / "figures"):
+                print(f"figure   {made.relative_to(ROOT)}")
+            tables.write(experiment, found, RESULTS / "figures")
+    for page in sorted(DOCS.glob("*.md")):
+        text = page.read_text()
+        if SLOT.search(text):
+            write_atomically(page, SLOT.sub(filled, text).encode())
+            print(f"page     {page.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
