@@ -3,8 +3,8 @@
     make pages
 
 Between a slot `<!-- bench FILE PART -->` and its `<!-- end -->` comes the table of that part of benchmarks/results/FILE.json
-(or of a FILE-….json, where parts were measured in several runs), between `<!-- results EXPERIMENT ENV -->` and its end that of
-the learning curves in results/EXPERIMENT/ENV.csv, or a line that says how to get them. Nothing else of a page is touched.
+(or of a FILE-….json, where parts were measured in several runs), between `<!-- results EXPERIMENT ENV -->` and its end the
+one of the learning curves in results/EXPERIMENT/ENV.csv, or a line that says how to get them. Nothing else is touched.
 """
 
 import json
@@ -80,6 +80,7 @@ def _read(experiment: Experiment) -> list[data.Results]:
 
 
 def main() -> None:
+    """Figures first, then the pages that show them."""
     for path in sorted(BENCHMARKS.glob("*.json")):
         machine = path.stem.split("-")[0]
         for made in bench_figure.draw(json.loads(path.read_text()), DOCS / "img", f"bench-{machine}-"):

@@ -4,7 +4,9 @@ The partitioning is JAX's own. Where the split falls changes the order of sums a
 episodes and rows, not to devices. The same code serves several GPUs and several hosts (`jax.distributed`).
 """
 
+import ctypes
 import os
+import sys
 
 import jax
 import numpy as np
@@ -42,6 +44,23 @@ def use_cache() -> None:
     """Keep compiled programs on disk between runs, where nobody has chosen a place for them yet."""
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
         jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
+
+
+# Parameters of mallopt(3).
+_TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
+
+
+def keep_memory() -> None:
+    """Let memory that is freed stay with the process, for its life.
+
+    The temporary arrays of an update are hundreds of megabytes. Given back to the system and asked for anew in every
+    iteration, their 95,000 pages took a seventh of an Ant's update. With glibc only; elsewhere nothing happens.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if set_option is not None:
+        # One heap for all threads, nothing outside it, and nothing cut off its end.
+        for option, value in ((_ARENA_MAX, 1), (_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1)):
+            set_option(option, value)
 
 
 def mesh() -> Mesh | None:

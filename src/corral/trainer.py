@@ -151,8 +151,6 @@ class Trainer:
         started = time.perf_counter()
         batch = jax.block_until_ready(self.sample(state, plan, k))
         sampled = time.perf_counter()
-        # Fits that nobody needs before the next update could go on while the next batch is sampled. But sampling has work
-        # for all cores, and sharing them cost more than was won: docs/performance.md.
         new, metrics = zip(*jax.block_until_ready(self._update(state, batch, k)), strict=True)
         updated = time.perf_counter()
         found = jax.device_get(metrics)
@@ -256,10 +254,7 @@ class _Group:
 
         everywhere = None if trainer.mesh is None else devices.whole(trainer.mesh)
         self._init = jax.jit(jax.vmap(init), out_shardings=everywhere)
-        parts = [update_part]
-        if trainer.mesh is None and jax.default_backend() == "cpu":
-            parts = [_only(update_part, fitted=False), _only(update_part, fitted=True)]
-        self._parts = [jax.jit(part, out_shardings=everywhere) for part in parts]
+        self._update = jax.jit(update_part, out_shardings=everywhere)
 
     def initial(self) -> LearnerState:
         made: LearnerState = self._init(self._numbers, self._seeds)
@@ -267,30 +262,10 @@ class _Group:
 
     def update(self, state: LearnerState, batch: Batch, iteration: int) -> tuple[LearnerState, Row]:
         """New states and metrics of these runs, from the batch of all."""
-        arguments = (self._numbers, state, batch, self._seeds, np.uint32(iteration))
-        if len(self._parts) == 1:
-            whole: tuple[LearnerState, Row] = self._parts[0](*arguments)
-            return whole
-        with ThreadPoolExecutor(2) as cores:
-            done = cores.map(lambda part: jax.block_until_ready(part(*arguments)), self._parts)
-            (moved, metrics), (fits, _) = done
-        return moved._replace(critics=fits.critics, predictors=fits.predictors), metrics
-
-
-def _only(update: Callable[..., Any], *, fitted: bool) -> Callable[..., Any]:
-    """Half of an update: what is fitted for the next iteration, or all else. The compiler leaves out what is not asked for.
-
-    XLA keeps one core busy through most of a program for a CPU; two halves of about the same work keep two cores busy.
-    """
-
-    def half(*arguments: Any) -> tuple[LearnerState, Row]:
-        state, metrics = update(*arguments)
-        if fitted:
-            blank = LearnerState(*(None for _ in LearnerState._fields))  # type: ignore[arg-type]
-            return blank._replace(critics=state.critics, predictors=state.predictors), {}
-        return state._replace(critics=None, predictors=None), metrics
-
-    return half
+        done: tuple[LearnerState, Row] = self._update(
+            self._numbers, state, batch, self._seeds, np.uint32(iteration)
+        )
+        return done
 
 
 def _keys(seeds: Any, iteration: Any) -> tuple[Any, Any]:

@@ -58,6 +58,7 @@ def _measured(config: Config, progress: Any) -> "Document":
 
     from corral import devices
 
+    devices.keep_memory()
     if config.quick:  # elsewhere the time of the first iteration is a result
         devices.use_cache()
     from corral import envs

@@ -89,6 +89,7 @@ def carry_out(experiments: "list[Experiment]", scale: str, out: Path, options: O
     outcome = runner.Outcome()
     if not options.draw:
         devices.use_cache()
+        devices.keep_memory()
         jobs = plan.merge(plan.jobs(e, scale, out, options.seeds, options.iterations) for e in chosen)
         how = runner.How(options.minutes, options.together, options.checkpoint_every, options.threads)
         with runner.alone(out):

@@ -32,6 +32,7 @@ def main(argv: list[str]) -> int:
 
     devices.join()
     devices.use_cache()
+    devices.keep_memory()
     folders = log.run_directories(config.directory)
     saved = settings.load(folders[0] / "config.toml")
     display = Display(console(config.json))

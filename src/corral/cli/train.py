@@ -24,6 +24,7 @@ def main(argv: list[str]) -> int:
 
     devices.join()
     devices.use_cache()
+    devices.keep_memory()
     display = Display(console(options.json))
     display.start(config, config.iterations, seeds=options.seeds)
     try:

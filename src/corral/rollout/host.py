@@ -1,7 +1,8 @@
 """Rollouts of host environments: the simulator's threads step the robots, one jitted call a step draws all actions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -60,12 +61,17 @@ def _noise(policy: Policy, obs: Any, key: Key[Array, ""], block: Any) -> Array:
     return jax.vmap(lambda k: nets.noise(z, k))(keys)
 
 
-def _act(obs: Any, policy: Policy, noise: Any) -> Array:
-    return nets.act(policy(obs), noise)
+@dataclass(frozen=True)
+class _Question:
+    """What a policy answers to observations, given its arrays: a call with arrays costs less than one with modules."""
 
+    structure: Any
+    """Of the policy, without its arrays."""
+    answer: Callable[..., Array]
+    """`nets.mode`, or `nets.act` which also takes noise."""
 
-def _mode(obs: Any, policy: Policy) -> Array:
-    return nets.mode(policy(obs))
+    def __call__(self, obs: Any, arrays: list[Any], *noise: Any) -> Array:
+        return self.answer(jax.tree.unflatten(self.structure, arrays)(obs), *noise)
 
 
 def collect(
@@ -111,12 +117,14 @@ def _play(
     age = np.zeros(n, np.int32)
     limit = spec.horizon * -(-episodes // n) + spec.horizon
     log: list[tuple[np.ndarray, ...]] = []
-    ask, noise = (_mode, None) if deterministic else (_act, _Noise(policy, obs, play))
+    arrays, structure = jax.tree.flatten(policy)
+    noise = None if deterministic else _Noise(policy, obs, play)
+    ask = _Question(structure, nets.mode if deterministic else nets.act)
     given: tuple[Any, ...] = () if noise is None else (noise.of(0),)
-    action = np.asarray(asked(ask, obs, policy, *given))
+    action = np.asarray(asked(ask, obs, arrays, *given))
     for step in range(limit):
         given = () if noise is None else (noise.of(step + 1),)
-        out, following = env.step_and_ask(action, active, started < episodes, ask, policy, *given)
+        out, following = env.step_and_ask(action, active, started < episodes, ask, arrays, *given)
         ended = active & (out.terminated | out.truncated)
         log.append(
             (
