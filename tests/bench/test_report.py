@@ -26,6 +26,7 @@ DOCUMENT = {
                 "engine_floor": [1.2] * 3,
                 "flop_floor": [0.3] * 3,
                 "floor": [1.5] * 3,
+                "of_engine": [0.6, 0.55, 0.63],
                 "of_floor": [0.75, 0.7, 0.8],
             }
         ],
@@ -42,7 +43,8 @@ DOCUMENT = {
 def test_a_markdown_table_has_a_line_for_each_row_and_ratios_with_extremes():
     lines = report.markdown_table("iteration", DOCUMENT["parts"]["iteration"]).splitlines()
     assert len(lines) == 3
-    assert {line.count("|") for line in lines} == {11}
+    assert {line.count("|") for line in lines} == {12}
+    assert "60% (55 to 63)" in lines[2]
     assert "75% (70 to 80)" in lines[2]
     assert "2 s (1.9 s to 2.2 s)" in lines[2]
 
