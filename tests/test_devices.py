@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import socket
 import subprocess
 import sys
@@ -96,3 +97,28 @@ def test_a_process_that_is_to_join_others_must_say_which_it_is(monkeypatch):
     monkeypatch.setenv("CORRAL_PROCESSES", "two")
     with pytest.raises(CorralError, match="CORRAL_PROCESSES must be a number, got 'two'"):
         devices.join()
+
+
+AGAIN = """
+import resource, sys
+from corral import devices
+if sys.argv[1] == "keep":
+    devices.keep_memory()
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+b"x" * 2**27
+before = faults()
+b"x" * 2**27
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif("glibc" not in platform.libc_ver()[0], reason="the allocator is glibc's")
+def test_memory_that_is_kept_is_not_asked_of_the_system_again():
+    """128 MiB are 32,768 pages of 4 KiB, or 64 large ones, each a fault when it is touched for the first time."""
+    found = {
+        how: int(subprocess.run([sys.executable, "-c", AGAIN, how], capture_output=True, check=True).stdout)
+        for how in ("keep", "return")
+    }
+    assert found["return"] >= 64
+    assert found["keep"] < 16
