@@ -11,10 +11,9 @@ import json
 import re
 from pathlib import Path
 
-from corral.bench import figure as bench_figure
-from corral.bench import report
-from corral.experiments import data, figure, spec, tables
-from corral.experiments.spec import Experiment
+from corral.bench import figure, report
+from corral.cli.grid import draw_from
+from corral.experiments import data, spec, tables
 from corral.experiments.tables import Line
 from corral.files import write_atomically
 
@@ -41,7 +40,9 @@ def _bench(file: str, part: str) -> str:
 
 
 def _curves(experiment: str, env: str) -> str:
-    found = [part for part in _read(spec.paper(experiment)) if part.env == env]
+    folder = RESULTS / experiment
+    found = data.read(spec.paper(experiment), folder) if folder.is_dir() else []
+    found = [part for part in found if part.env == env]
     if not found:
         return f"*Not run yet: `corral reproduce {experiment} --only {env} --scale paper --out DIR`, DIR/data to results/.*"
     lines = tables.lines(spec.paper(experiment), found[0])
@@ -74,22 +75,16 @@ def _origin(experiment: str, env: str) -> str:
     return f"Runs: {'; '.join(where)}."
 
 
-def _read(experiment: Experiment) -> list[data.Results]:
-    folder = RESULTS / experiment.name
-    return data.read(experiment, folder) if folder.is_dir() else []
-
-
 def main() -> None:
     """Figures first, then the pages that show them."""
     for path in sorted(BENCHMARKS.glob("*.json")):
         machine = path.stem.split("-")[0]
-        for made in bench_figure.draw(json.loads(path.read_text()), DOCS / "img", f"bench-{machine}-"):
+        for made in figure.draw(json.loads(path.read_text()), DOCS / "img", f"bench-{machine}-"):
             print(f"figure   {made.relative_to(ROOT)}")
     for experiment in map(spec.paper, spec.PAPER):
-        if found := _read(experiment):
-            for made in figure.draw(experiment, found, RESULTS / "figures"):
+        if (folder := RESULTS / experiment.name).is_dir():
+            for made in draw_from(experiment, folder, RESULTS / "figures"):
                 print(f"figure   {made.relative_to(ROOT)}")
-            tables.write(experiment, found, RESULTS / "figures")
     for page in sorted(DOCS.glob("*.md")):
         text = page.read_text()
         if SLOT.search(text):

@@ -74,8 +74,8 @@ def alone(out: Path) -> Iterator[None]:
 def run(jobs: Sequence[Job], progress: GridProgress, how: How) -> Outcome:
     """Train every job that is not finished, program after program.
 
-    One at a time, on the CPU as well: simulation keeps all cores busy through its threads and the update as so many
-    devices (`corral.devices`), so a second process would have to take them from the first. A program that fails is split
+    One at a time, on the CPU as well: simulation keeps all cores busy through its threads, and XLA spreads the update over
+    them, so a second process would have to take them from the first. A program that fails is split
     in two, so that a run that cannot be trained ends up alone, and one that was too large for the memory becomes smaller.
     """
     deadline = time.monotonic() + 60 * how.minutes if how.minutes is not None else None

@@ -1,6 +1,7 @@
-"""Rollouts of host environments: the simulator's threads step the robots, one jitted call a step draws all actions."""
+"""Rollouts of host environments: threads step the robots, one compiled call judges a step and draws the next actions."""
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -38,20 +39,11 @@ class Lanes:
 _BLOCK = 64
 
 
-class _Noise:
-    """What chance adds to the actions of each step."""
-
-    def __init__(self, policy: Policy, obs: np.ndarray, key: Key[Array, ""]) -> None:
-        self._arguments = policy, obs, key
-        self._block, self._drawn = -1, np.zeros(0)
-
-    def of(self, step: int) -> np.ndarray:
-        """For all slots; to be asked for one step after the other."""
-        if step // _BLOCK != self._block:
-            self._block = step // _BLOCK
-            self._drawn = np.asarray(_noise(*self._arguments, np.int32(self._block)))
-        row: np.ndarray = self._drawn[step % _BLOCK]
-        return row
+def _noises(policy: Policy, obs: np.ndarray, key: Key[Array, ""]) -> Iterator[tuple[np.ndarray]]:
+    """What chance adds to the actions of all slots, step after step."""
+    for block in itertools.count():
+        for row in np.asarray(_noise(policy, obs, key, np.int32(block))):
+            yield (row,)
 
 
 @jax.jit
@@ -118,13 +110,11 @@ def _play(
     limit = spec.horizon * -(-episodes // n) + spec.horizon
     log: list[tuple[np.ndarray, ...]] = []
     arrays, structure = jax.tree.flatten(policy)
-    noise = None if deterministic else _Noise(policy, obs, play)
     ask = _Question(structure, nets.mode if deterministic else nets.act)
-    given: tuple[Any, ...] = () if noise is None else (noise.of(0),)
-    action = np.asarray(asked(ask, obs, arrays, *given))
-    for step in range(limit):
-        given = () if noise is None else (noise.of(step + 1),)
-        out, following = env.step_and_ask(action, active, started < episodes, ask, arrays, *given)
+    chance: Iterator[tuple[Any, ...]] = itertools.repeat(()) if deterministic else _noises(policy, obs, play)
+    action = np.asarray(asked(ask, obs, arrays, *next(chance)))
+    for _ in range(limit):
+        out, following = env.step_and_ask(action, active, started < episodes, ask, arrays, *next(chance))
         ended = active & (out.terminated | out.truncated)
         log.append(
             (
