@@ -4,8 +4,8 @@ Only the floor (and, in Gather, the walls) collides with a robot: robot geoms ha
 0, the world's the other way round. MuJoCo adds the margins of the two geoms of a contact where older versions
 took the larger, so the world's margin is 0 and a contact has the robot's.
 
-Options: one robot is one island, so looking for islands is wasted time (6 to 8%); a small arena keeps the
-data of many robots together in memory; states that blow up are our business (`broken`), not for MuJoCo to
+Options: one robot is one island, so looking for islands is wasted time (6 to 8%); a small arena keeps a
+workspace small; states that blow up are our business (`broken`), not for MuJoCo to
 reset. Sensors hold the robot's centre of mass and its velocity; the accelerometer is there because MuJoCo
 fills in contact wrenches (`cfrc_ext`) only if a sensor asks for such things.
 """

@@ -1,17 +1,17 @@
 """Many robots on MuJoCo's C engine and CPU threads, in float64, with derived quantities of the new state.
 
 A bare `mj_step` leaves derived quantities one step old; `mj_forward` after it brings them up to date, at the
-price of a fifth forward pass beside the four of a Runge-Kutta step. MuJoCo's own cut through a step saves most
-of that: `mj_step1` runs all that does not depend on the control (the position and velocity stages and their
-sensors), and what is left is `mj_forwardSkip` and `mj_RungeKutta`. So `mj_step1` at the new state yields the
-centre of mass and its velocity now and is the first half of the next step: nothing is computed twice. Only
-contact forces cost one more run of the constraint solver, for a robot that feels them and while something
-touches. Results are, bit for bit, those of `mj_step` followed by `mj_forward`.
+price of a fifth forward pass beside the four of a Runge-Kutta step. For the centre of mass and its velocity
+kinematics is enough, a few per cent of a step. Only contact forces cost one more run of the constraint solver, for a
+robot that feels them and while something touches. Results are those of `mj_step` followed by `mj_forward`.
 
-`mujoco.rollout` and `mjbatch` run whole `mj_step`s and would need the fifth pass: see docs/environments.md.
+Every thread has one workspace (MjData) for all its robots. What a robot carries from step to step is a row of
+`states` and the point its constraint solver starts from, a kilobyte at most where a workspace of its own
+would be a hundred: those of 400 robots do not fit the cache, and fetching them cost a tenth of a step.
+
+`mujoco.rollout` and `mujoco.batch` run whole `mj_step`s and would need the fifth pass: see docs/environments.md.
 """
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import mujoco
@@ -23,7 +23,7 @@ from corral.envs.models import compile_model
 from corral.envs.robots import Robot
 from corral.errors import require
 
-_VELOCITY = int(mujoco.mjtStage.mjSTAGE_VEL)
+_NONE, _VELOCITY = int(mujoco.mjtStage.mjSTAGE_NONE), int(mujoco.mjtStage.mjSTAGE_VEL)
 _WARNINGS = mujoco.mjtWarning
 _SILENCED = [int(w) for w in (_WARNINGS.mjWARN_BADQPOS, _WARNINGS.mjWARN_BADQVEL, _WARNINGS.mjWARN_BADCTRL)]
 
@@ -40,25 +40,26 @@ class Physics:
         require(self.threads >= 1, f"threads must be at least 1, got {self.threads}")
         self.model = compile_model(robot.name, walls)
         self.states = np.zeros((count, len(robot.start) + robot.nv + 6 + robot.wrench_size))
+        self._ends = np.cumsum([len(robot.start), robot.nv, 3, 3])
         self._feels = robot.wrench_size > 0
-        self._data = [mujoco.MjData(self.model) for _ in range(count)]
-        self._addresses = np.array([data._address for data in self._data], np.uintp)
+        self._warm = np.zeros((count, robot.nv))
+        """Where each robot's constraint solver starts: the accelerations that it found last."""
+        self._workspaces = [mujoco.MjData(self.model) for _ in range(self.threads)]
+        for data in self._workspaces:
+            for warning in _SILENCED:
+                # MuJoCo prints a warning the first time only, and a broken robot is reported in `broken`.
+                data.warning[warning].number = 1
         self._native = native.step_function()
-        self._engine = self.model._address, self._addresses.ctypes.data
-        self._rows = self.states.ctypes.data, self.states.shape[1]
+        self._rows = self.states.ctypes.data, self.states.shape[1], self._warm.ctypes.data
         self._helpers = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
 
     def place(self, robots: np.ndarray, qpos: np.ndarray, qvel: np.ndarray) -> None:
         """Put the robots of these numbers at positions (k, nq) with velocities (k, nv), forgetting their past."""
-        for i, position, velocity in zip(robots, qpos, qvel, strict=True):
-            data = self._data[i]
-            mujoco.mj_resetData(self.model, data)
-            for warning in _SILENCED:
-                # MuJoCo prints a warning the first time only, and a broken robot is reported in `broken`.
-                data.warning[warning].number = 1
-            data.qpos[:] = position
-            data.qvel[:] = velocity
-        self._run(np.asarray(robots, np.int32), None)
+        robots = np.asarray(robots, np.int32)
+        self.states[robots, : qpos.shape[1]] = qpos
+        self.states[robots, qpos.shape[1] : qpos.shape[1] + qvel.shape[1]] = qvel
+        self._warm[robots] = 0
+        self._run(self._workspaces[0], robots, None)
 
     def step(self, robots: np.ndarray, controls: np.ndarray) -> None:
         """Move the robots of these numbers by one step under their rows of `controls` (count, nu)."""
@@ -67,9 +68,10 @@ class Physics:
         helpers = []
         if self._helpers is not None:
             helpers = [
-                self._helpers.submit(self._work, pieces, robots, controls) for _ in range(self.threads - 1)
+                self._helpers.submit(self._work, workspace, pieces, robots, controls)
+                for workspace in self._workspaces[1:]
             ]
-        self._work(pieces, robots, controls)
+        self._work(self._workspaces[0], pieces, robots, controls)
         for helper in helpers:
             helper.result()
 
@@ -78,39 +80,50 @@ class Physics:
         if self._helpers is not None:
             self._helpers.shutdown()
 
-    def _work(self, pieces: list[slice], robots: np.ndarray, controls: np.ndarray) -> None:
+    def _work(
+        self, workspace: mujoco.MjData, pieces: list[slice], robots: np.ndarray, controls: np.ndarray
+    ) -> None:
         """Take pieces off the list until none is left; `pop` is atomic, so threads may share the list."""
         while pieces:
             try:
                 piece = pieces.pop()
             except IndexError:  # another thread took the last
                 return
-            self._run(robots[piece], controls)
+            self._run(workspace, robots[piece], controls)
 
-    def _run(self, robots: np.ndarray, controls: np.ndarray | None) -> None:
+    def _run(self, workspace: mujoco.MjData, robots: np.ndarray, controls: np.ndarray | None) -> None:
         """Step these robots, or without controls only derive what follows from their states; fill in `states`."""
         if self._native is None:
             for i in robots.tolist():
-                self._run_in_python(i, None if controls is None else controls[i])
+                self._run_in_python(workspace, i, None if controls is None else controls[i])
             return
+        engine = self.model._address, workspace._address
         commands = None if controls is None else controls.ctypes.data
-        self._native(*self._engine, robots.ctypes.data, len(robots), commands, self._feels, *self._rows)
+        self._native(*engine, robots.ctypes.data, len(robots), commands, self._feels, *self._rows)
 
-    def _run_in_python(self, i: int, control: np.ndarray | None) -> None:
+    def _run_in_python(self, data: mujoco.MjData, i: int, control: np.ndarray | None) -> None:
         """What `native.SOURCE` does for one robot."""
-        model, data = self.model, self._data[i]
+        model = self.model
+        qpos, qvel, com, com_vel, wrench = np.split(self.states[i], self._ends)
+        data.qpos[:], data.qvel[:], data.qacc_warmstart[:] = qpos, qvel, self._warm[i]
+        data.ctrl[:] = 0 if control is None else control
         if control is not None:
-            data.ctrl[:] = control
-            mujoco.mj_forwardSkip(model, data, _VELOCITY, 1)
+            mujoco.mj_forwardSkip(model, data, _NONE, 1)
             mujoco.mj_RungeKutta(model, data, 4)
-        mujoco.mj_step1(model, data)
-        parts: Sequence[np.ndarray] = [data.qpos, data.qvel, data.sensordata[:6]]
-        if self._feels and data.ncon:
-            mujoco.mj_forwardSkip(model, data, _VELOCITY, 0)
-            parts = [*parts, data.cfrc_ext.reshape(-1)]
-        elif self._feels:
-            parts = [*parts, np.zeros(6 * model.nbody)]
-        np.concatenate(parts, out=self.states[i])
+            qpos[:], qvel[:] = data.qpos, data.qvel
+        if self._feels:
+            mujoco.mj_step1(model, data)
+            wrench[:] = 0
+            if data.ncon:
+                mujoco.mj_forwardSkip(model, data, _VELOCITY, 0)
+                wrench[:] = data.cfrc_ext.reshape(-1)
+        else:
+            mujoco.mj_kinematics(model, data)
+            mujoco.mj_comPos(model, data)
+            mujoco.mj_comVel(model, data)
+        mujoco.mj_subtreeVel(model, data)
+        com[:], com_vel[:] = data.subtree_com[1], data.subtree_linvel[1]
+        self._warm[i] = data.qacc_warmstart
 
 
 def _pieces(count: int, threads: int) -> list[slice]:
