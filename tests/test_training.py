@@ -220,6 +220,33 @@ def test_room_for_episodes_is_kept_while_a_batch_fits_and_two_fifths_of_it_are_u
     assert (trainer.plan((state,), plan) is plan) == kept
 
 
+def test_shorter_episodes_change_what_samples_but_not_what_updates():
+    """Room for 400 of the 100 episodes asked for at first; episodes of 4 steps then need 200, and a quarter more to spare."""
+    trainer = Trainer([BASE], Walk())
+    (state,) = trainer.initial()
+    first = trainer.plan((state,), None)
+    assert first == Plan(100, 1000, 400)
+    shorter = state._replace(iteration=state.iteration + 1, length=np.full(1, 4, np.float32))
+    assert trainer.plan((shorter,), first) == Plan(250, 1000, 400)
+    tiny = state._replace(iteration=state.iteration + 1, length=np.full(1, 1, np.float32))
+    assert trainer.plan((tiny,), first) == Plan(1000, 1000, 4000)
+
+
+@pytest.mark.parametrize("on_host", [True, False])
+def test_room_to_spare_changes_nothing_but_the_padding(on_host):
+    env = envs.VectorEnv(Walk(), 16) if on_host else Walk()
+    trainer = Trainer([BASE], env)
+    state = trainer.initial()
+    tight, roomy = (trainer.sample(state, plan, 0) for plan in (Plan(100, 1000), Plan(100, 1000, 400)))
+    assert np.asarray(roomy.present).shape == (1, 400)
+    for name, found, expected in zip(tight._fields, roomy, tight, strict=True):
+        found, expected = np.asarray(found), np.asarray(expected)
+        if name in ("present", "truncated", "final_obs"):
+            assert not found[:, 100:].any()
+            found = found[:, :100]
+        assert np.array_equal(found, expected), name
+
+
 @pytest.mark.parametrize("on_host", [True, False])
 def test_a_run_plays_as_many_episodes_as_the_lengths_before_ask_for(on_host):
     env = envs.VectorEnv(Walk(), 16) if on_host else Walk()

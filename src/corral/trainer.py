@@ -35,6 +35,10 @@ class Plan(NamedTuple):
     """Room for so many episodes per iteration and run; how many of them are played follows their length."""
     rows: int
     """Host batches are padded to a multiple of this; device batches of which most would be padding are squeezed into it."""
+    room: int = 0
+    """What a batch holds of every episode is padded to so many, 0: to `episodes`. With room to spare, playing more episodes
+    needs another program for sampling, but none for updating, which takes much longer to compile.
+    """
 
 
 class Trainer:
@@ -75,6 +79,7 @@ class Trainer:
                 plan.rows,
                 mesh=self.mesh,
                 played=played,
+                room=plan.room,
             )
             return self._spread(batch, jax.lax.with_sharding_constraint)
 
@@ -121,7 +126,12 @@ class Trainer:
         # Room for batches that turn out longer than expected, so that all have one shape.
         size = self.config.batch_size
         rows = size * 9 // 8 if isinstance(self.env, Lanes) else size * 5 // 4
-        return Plan(*(share * -(-count // share) for count in (needed, rows)))
+        episodes, room = needed, 4 * needed
+        if before is not None:
+            # Episodes that got shorter once often do again.
+            episodes = needed * 5 // 4
+            room = before.room if episodes <= before.room else 4 * episodes
+        return Plan(*(share * -(-count // share) for count in (episodes, rows)), room)
 
     def _episodes(self, state: State) -> np.ndarray:
         """How many episodes make a batch of each run, group after group, judged by the lengths of its previous batch."""
@@ -169,7 +179,7 @@ class Trainer:
                 _take(c, s) for c, p in zip(copies, state, strict=True) for s in range(len(p.iteration))
             ]
             batches = [
-                host.collect(self.env, policy, key, int(count), plan.rows, room=plan.episodes)
+                host.collect(self.env, policy, key, int(count), plan.rows, room=max(plan.room, plan.episodes))
                 for policy, key, count in zip(policies, _keys_jit(self._seeds, k)[0], played, strict=True)
             ]
             return self._spread(_stack(batches), jax.device_put)

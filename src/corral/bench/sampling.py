@@ -34,7 +34,7 @@ def measure(names: Sequence[str], quick: bool, note: Note) -> list[Row]:
 
 def _row(config: Config, repeats: int, steps: int) -> Row:
     env = training.make_env(config)
-    policy = with_policy(config, env)
+    policy, played = with_policy(config, env)
     if isinstance(env, Lanes):
         robots = sum(lane.num_envs for lane in env.envs)
         fleet = envs.make_host(config.env, robots, devices.cores())
@@ -42,7 +42,8 @@ def _row(config: Config, repeats: int, steps: int) -> Row:
         raws, ours = raw.c_engines(fleet, steps), host_env(fleet, steps)
         threads = devices.cores()
     else:
-        mesh, robots, threads = devices.mesh(), robots_of(config), 0
+        # All with as many robots as a batch has episodes at first: many where they are short.
+        mesh, robots, threads = devices.mesh(), played, 0
         name, run = raw.device_engine(env, robots, steps, mesh)
         raws, ours = {name: run}, device_env(env, robots, steps, mesh)
     found = rates({**raws, "environment": ours, "policy": policy}, repeats)
@@ -107,14 +108,14 @@ def device_env(env: Env, robots: int, steps: int, mesh: Mesh | None = None) -> R
     return run
 
 
-def with_policy(config: Config, env: Env | Lanes) -> Run:
-    """Sampling as in training: a batch of whole episodes under an untrained policy."""
+def with_policy(config: Config, env: Env | Lanes) -> tuple[Run, int]:
+    """Sampling as in training: a batch of whole episodes under an untrained policy, and how many episodes it has."""
     key = jax.random.key(0)
     if isinstance(env, Lanes):
         policy = jax.jit(lambda key: learner.init(config, env.spec, key).policy)(key)
         episodes = max(2, config.batch_size // env.spec.horizon)
-        return lambda: int(np.sum(host.collect(env, policy, key, episodes).valid))
+        return lambda: int(np.sum(host.collect(env, policy, key, episodes).valid)), episodes
     trainer = Trainer([config], env)
     state = trainer.initial()
     plan = trainer.plan(state, None)
-    return lambda: int(jnp.sum(trainer.sample(state, plan, 0).valid))
+    return lambda: int(jnp.sum(trainer.sample(state, plan, 0).valid)), plan.episodes

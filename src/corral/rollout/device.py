@@ -31,12 +31,13 @@ def collect(
     deterministic: bool = False,
     mesh: Mesh | None = None,
     played: Int[Array, " runs"] | None = None,
+    room: int = 0,
 ) -> Batch:
     """For each run `episodes` fresh episodes under its policy, each to its end; every array has a leading axis of runs.
 
     Of these only the first `played` (None: all) are made, the others are absent. A robot whose episode is over stays
     where it is until the slowest is done. Its rows are not valid; where most are not, a batch is squeezed into `rows` rows.
-    With a mesh of devices, each simulates a share of the episodes.
+    With a mesh of devices, each simulates a share of the episodes. What there is one of per episode is padded to `room`.
     """
     horizon = env.spec.horizon
     stretches = -(-horizon // _STRETCH)
@@ -89,9 +90,14 @@ def collect(
         present=present,
         broken=jnp.sum(broken, axis=1, dtype=jnp.int32),
     )
-    if rows is None or rows > 0.8 * episodes * time:
-        return batch
-    return jax.vmap(lambda one: squeezed(one, rows))(batch)
+    if rows is not None and rows <= 0.8 * episodes * time:
+        batch = jax.vmap(lambda one: squeezed(one, rows))(batch)
+    more = max(room - episodes, 0)
+    final_obs, truncated, present = (
+        jnp.pad(x, [(0, 0), (0, more)] + [(0, 0)] * (x.ndim - 2))
+        for x in (batch.final_obs, batch.truncated, batch.present)
+    )
+    return batch._replace(final_obs=final_obs, truncated=truncated, present=present)
 
 
 _Carry = tuple[Any, Array, Array]
