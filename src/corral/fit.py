@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Key
 from corral.config import Critic, Networks, Shaping
 from corral.estimate import Batch, masked_mean
 from corral.local import stride
-from corral.nets import MLP, apply_stacked, over_stacked, stack_mlps
+from corral.nets import MLP, apply_stacked, stack_mlps
 from corral.trust_region import cg, fisher
 
 
@@ -194,7 +194,7 @@ def _natural_step(
         better = jnp.sum(w * (target - predict(moved)) ** 2) < variance
         return eqx.combine(unravel(jnp.where(better, moved, theta)), static)
 
-    stepped: MLP = over_stacked(one, nets, y.T)
+    stepped: MLP = eqx.filter_vmap(one, in_axes=(0, 1))(nets, y)
     return stepped
 
 
