@@ -103,16 +103,18 @@ def test_the_humanoid_feels_nothing_in_the_air_and_the_floor_underfoot():
 @pytest.mark.usefixtures("loop")
 def test_a_robot_that_breaks_says_nothing_and_harms_no_other(capfd, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings to a file here
-    physics = Physics(ROBOTS["ant"], walls=True, count=3, threads=1)
-    qpos = np.tile(np.asarray(ROBOTS["ant"].start, float), (3, 1))
+    physics = Physics(ROBOTS["ant"], walls=True, count=4, threads=1)
+    qpos = np.tile(np.asarray(ROBOTS["ant"].start, float), (4, 1))
     qpos[1, 0] = np.nan
-    velocity = np.zeros((3, 14))
+    velocity = np.zeros((4, 14))
     velocity[2, 0] = 1e300
-    physics.place(np.arange(3), qpos, velocity)
+    physics.place(np.arange(4), qpos, velocity)
     for _ in range(3):
-        physics.step(np.arange(3), np.zeros((3, 8)))
+        physics.step(np.arange(4), np.zeros((4, 8)))
     finite = np.isfinite(physics.states).all(axis=1)
-    assert finite.tolist() == [True, False, False]
+    assert finite.tolist() == [True, False, False, True]
+    # The last one uses the workspace after the broken ones, the first one before them.
+    assert np.array_equal(physics.states[3], physics.states[0])
     assert capfd.readouterr() == ("", "")
     assert not list(tmp_path.iterdir())
 
