@@ -221,7 +221,7 @@ def test_room_for_episodes_is_kept_while_a_batch_fits_and_two_fifths_of_it_are_u
 
 
 def test_shorter_episodes_change_what_samples_but_not_what_updates():
-    """Room for 400 of the 100 episodes asked for at first; episodes of 4 steps then need 200, and a quarter more to spare."""
+    """Room for 400 of the 100 episodes asked for at first; of 4 steps there are 200, and a quarter to spare."""
     trainer = Trainer([BASE], Walk())
     (state,) = trainer.initial()
     first = trainer.plan((state,), None)
