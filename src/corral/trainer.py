@@ -131,7 +131,8 @@ class Trainer:
             # Episodes that got shorter once often do again.
             episodes = needed * 5 // 4
             room = before.room if episodes <= before.room else 4 * episodes
-        return Plan(*(share * -(-count // share) for count in (episodes, rows)), room)
+        episodes, rows = (share * -(-count // share) for count in (episodes, rows))
+        return Plan(episodes, rows, room)
 
     def _episodes(self, state: State) -> np.ndarray:
         """How many episodes make a batch of each run, group after group, judged by the lengths of its previous batch."""
