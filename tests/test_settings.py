@@ -87,8 +87,8 @@ def test_every_field_is_a_flag():
         "point-gather --algo pdo --preset paper --iterations 9 --batch-size 100 --limit 0.5 --gamma 0.9 --cost-gamma 0.8 "
         "--gae 0.7 --cost-gae 0.6 --no-time-limit-ends --shape-costs --task y_lim 3 bombs 2 --seed 5 --algo.nu 1000 "
         "--algo.rate 0.5 --trust.delta 0.02 --trust.cg-iterations 5 --trust.fisher-fraction 0.5 --networks.hidden 8 "
-        "--networks.activation relu --networks.normalize-observations --critic.method adam --critic.sees-time --shaping.horizon 3 "
-        "--out here --seeds 4 --checkpoint-every 2 --threads 1 --json"
+        "--networks.activation relu --networks.normalize-observations --critic.method adam --critic.sees-time "
+        "--shaping.horizon 3 --out here --seeds 4 --checkpoint-every 2 --threads 1 --json"
     )
     config, options = from_argv(argv.split())
     assert config == Config(
