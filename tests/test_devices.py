@@ -33,12 +33,14 @@ base = replace(
 )
 configs = [base, replace(base, seed=1, critic=Critic("adam", epochs=2, held_out=0.1, minibatch=256, sees_time=True))]
 trainer = Trainer(configs, training.make_env(base))
-state, plan, found = trainer.initial(), Plan(80, 1500), []
+state, plan, found = trainer.initial(), Plan(80, 1500, 80), []
 for _ in range(base.iterations):
     state, rows = trainer.iterate(state, plan)
     found.append([[float(r[n]) for n in ("return", "cost_bombs", "kl", "entropy", "explained_variance")] for r in rows])
 batch = trainer.sample(state, plan, 0)
 pieces = {str(s.data.shape) for s in batch.obs.addressable_shards}
+again = trainer.sample(state, Plan(16, 1500, 160), 0)  # in turns
+found.append([[float(x[i].sum()) for x in (again.present, again.reward, again.costs, again.obs, again.final_obs)] for i in range(2)])
 print(json.dumps({"found": found, "pieces": sorted(pieces)}))
 """
 

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from jaxtyping import Array
 
 from corral import estimate, nets
 from corral.config import Networks
@@ -162,6 +164,60 @@ def test_room_for_more_episodes_than_are_played_changes_nothing():
     for name in ("reward", "t", "episode", "last"):
         kept, alone = (np.asarray(getattr(b, name))[0] for b in (roomy, tight))
         np.testing.assert_array_equal(kept[valid], alone[np.asarray(tight.valid[0])], err_msg=name)
+
+
+def alone(env: Env, keys: Array, robots: int, **how) -> Batch:
+    """`collect` for one run, without its axis."""
+    lead, drop = (lambda x: x[None]), (lambda x: x[0])
+    collected = device.collect(env, jax.tree.map(lead, STILL), keys[None], robots, **how)
+    return jax.tree.map(drop, collected)
+
+
+@pytest.mark.parametrize("robots", [1, 7, 20, 59])
+def test_few_robots_that_play_again_play_the_episodes_of_many(robots):
+    """An episode of the chain is known by its key alone, whoever plays it and when."""
+    key, rows = jax.random.key(5), 200
+    many = alone(Chain(), key, 60, played=jnp.asarray([50]))
+    few = alone(Chain(), key, robots, rows=rows, played=jnp.asarray([50]), room=60)
+    assert np.asarray(many.valid).sum() < rows
+    assert few.reward.shape == (rows,)
+    assert few.present.shape == (60,)
+    ends = [np.asarray(b.final_obs)[np.asarray(b.present), 0] for b in (many, few)]
+    np.testing.assert_array_equal(np.sort(ends[0]), np.sort(ends[1]))
+    for name in ("reward", "costs", "t", "last"):
+        both = [np.sort(np.asarray(getattr(b, name))[np.asarray(b.valid)], axis=0) for b in (many, few)]
+        np.testing.assert_array_equal(*both, err_msg=name)
+
+
+def test_a_batch_of_robots_that_play_again_holds_whole_episodes_in_order():
+    batch = alone(Chain(), jax.random.key(6), 7, rows=200, played=jnp.asarray([50]), room=60)
+    valid, t, last, episode = (np.asarray(x) for x in (batch.valid, batch.t, batch.last, batch.episode))
+    assert np.all(np.diff(episode) >= 0)
+    np.testing.assert_array_equal(np.asarray(batch.present), np.arange(60) < 50)
+    for e in range(50):
+        rows = np.flatnonzero((episode == e) & valid)
+        np.testing.assert_array_equal(t[rows], np.arange(len(rows)))
+        assert last[rows].sum() == 1
+        assert last[rows[-1]]
+        assert batch.final_obs[e, 0] == len(rows)
+        assert not batch.truncated[e]  # none of these lasts 20 steps
+
+
+def test_of_robots_that_play_again_what_does_not_fit_is_absent_whole():
+    batch = alone(Chain(), jax.random.key(6), 7, rows=40, room=60)
+    lengths = np.asarray(estimate.episode_sums(batch.valid[:, None].astype(jnp.float32), batch))[:, 0]
+    present = np.asarray(batch.present)
+    assert 0 < present.sum() < 60
+    assert not lengths[~present].any()
+    np.testing.assert_array_equal(lengths[present], np.asarray(batch.final_obs)[present, 0])
+    assert np.asarray(batch.last).sum() == present.sum()
+
+
+def test_the_cost_of_whole_episodes_is_unbiased_when_robots_play_again():
+    batch = alone(Chain(), jax.random.key(7), 500, rows=100_000, room=40_000)
+    mean, se = estimate.over_episodes(estimate.episode_sums(batch.costs, batch), batch.present)
+    assert np.asarray(batch.present).sum() == 40_000
+    assert abs(mean[0] - (2 - 2.0**-19)) < 4 * se[0]
 
 
 def test_asking_now_and_then_whether_all_have_ended_changes_nothing(monkeypatch):

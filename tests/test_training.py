@@ -206,30 +206,52 @@ def test_what_an_environment_breaks_is_named_and_what_was_learned_is_kept(tmp_pa
 def test_the_batch_is_as_large_as_asked_and_made_of_whole_episodes():
     trainer = Trainer([BASE], Walk())
     plan = trainer.plan(trainer.initial(), None)
-    assert plan.episodes == 100  # 800 steps of episodes of 8
-    assert trainer.plan(trainer.initial(), plan) is plan
+    assert plan.robots == 100  # 800 steps of episodes of 8
+    assert trainer.plan(trainer.initial(), plan) == plan
 
 
-@pytest.mark.parametrize(("length", "kept"), [(8, True), (6.7, True), (6.5, False), (20, True), (21, False)])
-def test_room_for_episodes_is_kept_while_a_batch_fits_and_two_fifths_of_it_are_used(length, kept):
-    """Room for 100: episodes of 6.7 steps would need 119, at most a fifth more; of 21 steps 38, less than two fifths."""
-    trainer = Trainer([BASE], Walk())
+def after(trainer: Trainer, *lengths: float):
+    """The state of a run for each length of its episodes, one update later."""
     (state,) = trainer.initial()
-    state = state._replace(iteration=state.iteration + 1, length=np.full(1, length, np.float32))
-    plan = Plan(100, 1000)
-    assert (trainer.plan((state,), plan) is plan) == kept
+    return (state._replace(iteration=state.iteration + 1, length=np.asarray(lengths, np.float32)),)
 
 
-def test_shorter_episodes_change_what_samples_but_not_what_updates():
-    """Room for 400 of the 100 episodes asked for at first; of 4 steps there are 200, and a quarter to spare."""
+def test_episodes_that_last_as_long_as_they_can_need_no_room_to_spare():
+    """Episodes of 8 steps of at most 8; where the first ones end early, there is room for four times as many."""
+    steady, falling = Trainer([BASE], Walk()), Trainer([BASE], Walk())
+    assert steady.plan(steady.initial(), None) == Plan(100, 1000, 100)
+    falling._untrained_length = 4.0
+    assert falling.plan(falling.initial(), None) == Plan(200, 1000, 800)
+
+
+@pytest.mark.parametrize(
+    ("length", "robots", "room"),
+    [
+        (8, 100, 100),
+        (6.7, 100, 100),  # 119 are needed, at most a fifth more
+        (6.5, 100, 492),  # 123: the same robots play again, of 4 · 123 episodes at most
+        (11.9, 100, 100),  # 67
+        (12.5, 70, 100),  # 64, less than two thirds: a tenth more than these
+    ],
+)
+def test_shapes_are_kept_while_they_serve(length, robots, room):
     trainer = Trainer([BASE], Walk())
-    (state,) = trainer.initial()
-    first = trainer.plan((state,), None)
-    assert first == Plan(100, 1000, 400)
-    shorter = state._replace(iteration=state.iteration + 1, length=np.full(1, 4, np.float32))
-    assert trainer.plan((shorter,), first) == Plan(250, 1000, 400)
-    tiny = state._replace(iteration=state.iteration + 1, length=np.full(1, 1, np.float32))
-    assert trainer.plan((tiny,), first) == Plan(1000, 1000, 4000)
+    assert trainer.plan(after(trainer, length), Plan(100, 1000, 100)) == Plan(robots, 1000, room)
+
+
+def test_one_run_with_short_episodes_takes_no_more_robots_for_all():
+    trainer = Trainer([replace(BASE, seed=s) for s in range(3)], Walk())
+    plan = Plan(200, 1000, 800)
+    assert trainer.plan(after(trainer, 4, 4, 1.25), plan) == plan
+
+
+@pytest.mark.parametrize(("length", "episodes"), [(4, 200), (7, 100), (1, 400)])
+def test_robots_play_again_where_a_fifth_more_would_not_do_and_as_far_as_there_is_room(length, episodes):
+    """Of 100 robots: 200 episodes of 4 steps, so it was said; 114 are 100 and a seventh; 800 are twice the room."""
+    trainer = Trainer([BASE], Walk())
+    batch = trainer.sample(after(trainer, length), Plan(100, 4000, 400), 1)
+    assert np.asarray(batch.present).sum() == episodes
+    assert np.asarray(batch.valid).sum() == 8 * episodes
 
 
 @pytest.mark.parametrize("on_host", [True, False])
@@ -237,13 +259,18 @@ def test_room_to_spare_changes_nothing_but_the_padding(on_host):
     env = envs.VectorEnv(Walk(), 16) if on_host else Walk()
     trainer = Trainer([BASE], env)
     state = trainer.initial()
-    tight, roomy = (trainer.sample(state, plan, 0) for plan in (Plan(100, 1000), Plan(100, 1000, 400)))
+    tight, roomy = (trainer.sample(state, plan, 0) for plan in (Plan(100, 1000, 100), Plan(100, 1000, 400)))
     assert np.asarray(roomy.present).shape == (1, 400)
+    kept = np.asarray(tight.valid)[0]
     for name, found, expected in zip(tight._fields, roomy, tight, strict=True):
-        found, expected = np.asarray(found), np.asarray(expected)
+        found, expected = np.asarray(found)[0], np.asarray(expected)[0]
+        if name in ("present", "truncated"):
+            assert not found[100:].any()
         if name in ("present", "truncated", "final_obs"):
-            assert not found[:, 100:].any()
-            found = found[:, :100]
+            found = found[:100]
+        elif name != "broken":
+            # The roomy batch from the device is squeezed, the tight one, full as it is, is not.
+            found, expected = found[: kept.sum()], expected[kept]
         assert np.array_equal(found, expected), name
 
 
@@ -253,7 +280,7 @@ def test_a_run_plays_as_many_episodes_as_the_lengths_before_ask_for(on_host):
     trainer = Trainer([BASE], env)
     (state,) = trainer.initial()
     state = state._replace(iteration=state.iteration + 1, length=np.full(1, 16, np.float32))
-    batch = trainer.sample((state,), Plan(100, 1000), 1)
+    batch = trainer.sample((state,), Plan(100, 1000, 100), 1)
     assert np.asarray(batch.present).shape == (1, 100)
     assert np.asarray(batch.present).sum() == 50  # 800 steps of episodes of 16, so it was said
     assert np.asarray(batch.valid).sum() == 50 * 8
@@ -335,7 +362,7 @@ def test_host_and_device_rollouts_give_the_same_kind_of_batch():
     results = []
     for trainer in (on_device, on_host):
         state = trainer.initial()
-        plan = Plan(200, 1600)  # one compiled update serves both
+        plan = Plan(200, 1600, 200)  # one compiled update serves both
         _, (row,) = trainer.iterate(state, plan)
         results.append(row)
     a, b = results

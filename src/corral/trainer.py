@@ -28,17 +28,19 @@ Row = dict[str, Any]
 State = tuple[LearnerState, ...]
 
 
+# A batch may come out so much short, rather than that everything is compiled again or robots play once more.
+_SHORT = 1.2
+
+
 class Plan(NamedTuple):
     """Sizes that fix the shapes of the compiled program; they change rarely, and are part of a checkpoint."""
 
-    episodes: int
-    """Room for so many episodes per iteration and run; how many of them are played follows their length."""
+    robots: int
+    """Side by side on the device, for each run."""
     rows: int
     """Host batches are padded to a multiple of this; device batches of which most would be padding are squeezed into it."""
-    room: int = 0
-    """What a batch holds of every episode is padded to so many, 0: to `episodes`. With room to spare, playing more episodes
-    needs another program for sampling, but none for updating, which takes much longer to compile.
-    """
+    room: int
+    """The most episodes of a run's batch. Where there are fewer robots, they play again."""
 
 
 class Trainer:
@@ -75,7 +77,7 @@ class Trainer:
                 env,  # type: ignore[arg-type]
                 policies,
                 keys,
-                plan.episodes,
+                plan.robots,
                 plan.rows,
                 mesh=self.mesh,
                 played=played,
@@ -114,25 +116,29 @@ class Trainer:
         )
 
     def plan(self, state: State, before: Plan | None) -> Plan:
-        """Room for the episodes that make a batch; kept while it serves, since every new shape is compiled.
+        """Robots and room for the episodes that make a batch; kept while they serve, since every new shape is compiled.
 
-        Kept as long as a batch would come out at most a fifth short, or two fifths of the room would do.
+        Runs whose episodes got shorter play more of them with the robots they have, so that one of them does not slow down
+        the others. Fewer robots are taken once the average run could do with two thirds.
         """
-        needed = int(self._episodes(state).max())
-        if before is not None and needed / 1.2 <= before.episodes <= 2.5 * needed:
-            return before
+        counts = self._episodes(state)
+        needed, average = int(counts.max()), float(counts.mean())
         # A multiple of the devices, so that each has the same share.
         share = 1 if self.mesh is None else self.mesh.size
-        # Room for batches that turn out longer than expected, so that all have one shape.
-        size = self.config.batch_size
-        rows = size * 9 // 8 if isinstance(self.env, Lanes) else size * 5 // 4
-        episodes, room = needed, 4 * needed
-        if before is not None:
-            # Episodes that got shorter once often do again.
-            episodes = needed * 5 // 4
-            room = before.room if episodes <= before.room else 4 * episodes
-        episodes, rows = (share * -(-count // share) for count in (episodes, rows))
-        return Plan(episodes, rows, room)
+        if before is None:
+            # Room for batches that turn out longer than expected, so that all have one shape.
+            size = self.config.batch_size
+            rows = size * 9 // 8 if isinstance(self.env, Lanes) else size * 5 // 4
+            # Episodes that all last as long as they can may well go on doing so.
+            spare = 1 if needed <= round(size / self.spec.horizon) else 4
+            robots, rows = (share * -(-count // share) for count in (needed, rows))
+            return Plan(robots, rows, robots * spare)
+        robots, room = before.robots, before.room
+        if needed > _SHORT * room:
+            room = 4 * needed
+        if robots > 1.5 * average:
+            robots = share * -(-int(1.1 * average) // share)
+        return Plan(robots, before.rows, room)
 
     def _episodes(self, state: State) -> np.ndarray:
         """How many episodes make a batch of each run, group after group, judged by the lengths of its previous batch."""
@@ -172,7 +178,7 @@ class Trainer:
     def sample(self, state: State, plan: Plan, iteration: int) -> Batch:
         """A batch for every run, with a leading axis of runs, group after group."""
         k = np.uint32(iteration)
-        played = np.minimum(self._episodes(state), plan.episodes)
+        played = np.minimum(self._episodes(state), plan.room)
         if isinstance(self.env, Lanes):
             # One copy on one device: a policy on all of them would act once on each.
             copies = jax.device_put(jax.device_get([p.policy for p in state]), jax.local_devices()[0])
@@ -180,17 +186,21 @@ class Trainer:
                 _take(c, s) for c, p in zip(copies, state, strict=True) for s in range(len(p.iteration))
             ]
             batches = [
-                host.collect(self.env, policy, key, int(count), plan.rows, room=max(plan.room, plan.episodes))
+                host.collect(self.env, policy, key, int(count), plan.rows, room=plan.room)
                 for policy, key, count in zip(policies, _keys_jit(self._seeds, k)[0], played, strict=True)
             ]
             return self._spread(_stack(batches), jax.device_put)
+        # A few episodes less are better than one more round for them.
+        few = (plan.robots < played) & (played <= _SHORT * plan.robots)
+        played = np.where(few, plan.robots, played)
         batch: Batch = self._collect(tuple(part.policy for part in state), self._seeds, k, played, plan)
         return batch
 
     def _update(self, state: State, batch: Batch, iteration: int) -> list[tuple[LearnerState, Row]]:
         """Each group's update on its part of the batch."""
         calls = list(zip(self._groups, state, strict=True))
-        if self._compiled or len(calls) == 1:
+        # Several processes exchange messages, so they must all do the same things in the same order.
+        if self._compiled or len(calls) == 1 or jax.process_count() > 1:
             return [group.update(own, batch, iteration) for group, own in calls]
         self._compiled = True
         with ThreadPoolExecutor() as compilers:  # the compiler does not hold Python's lock

@@ -42,7 +42,7 @@ class Counter(Trainer):
         return tuple(runs)
 
     def plan(self, state, before):
-        return Plan(2, 10)
+        return Plan(2, 10, 2)
 
     def iterate(self, states, plan):
         k = int(states[0].iteration)

@@ -118,4 +118,4 @@ def with_policy(config: Config, env: Env | Lanes) -> tuple[Run, int]:
     trainer = Trainer([config], env)
     state = trainer.initial()
     plan = trainer.plan(state, None)
-    return lambda: int(jnp.sum(trainer.sample(state, plan, 0).valid)), plan.episodes
+    return lambda: int(jnp.sum(trainer.sample(state, plan, 0).valid)), plan.robots

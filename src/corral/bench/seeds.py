@@ -80,7 +80,7 @@ def _measured(started: Iterations, repeats: int) -> Row:
         updating.append(float(rows[0]["seconds_updating"]))
         sampling.append(seconds(partial(trainer.sample, state, plan, 0)))
     return {
-        "robots": len(trainer.configs) * plan.episodes,
+        "robots": len(trainer.configs) * plan.robots,
         "steps": spread(steps),
         "first_seconds": first,
         "seconds": spread(whole),

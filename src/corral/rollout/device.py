@@ -2,18 +2,18 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from corral import nets
 from corral.devices import ROWS
-from corral.envs.base import Env, select
+from corral.envs.base import Env, Timestep, select
 from corral.estimate import Batch
 from corral.nets import Policy
 
@@ -26,102 +26,215 @@ def collect(
     env: Env,
     policies: Policy,
     keys: Key[Array, " runs"],
-    episodes: int,
+    robots: int,
     rows: int | None = None,
     deterministic: bool = False,
     mesh: Mesh | None = None,
     played: Int[Array, " runs"] | None = None,
     room: int = 0,
 ) -> Batch:
-    """For each run `episodes` fresh episodes under its policy, each to its end; every array has a leading axis of runs.
+    """For each run fresh episodes under its policy, each to its end; every array has a leading axis of runs.
 
-    Of these only the first `played` (None: all) are made, the others are absent. A robot whose episode is over stays
-    where it is until the slowest is done. Its rows are not valid; where most are not, a batch is squeezed into `rows` rows.
-    With a mesh of devices, each simulates a share of the episodes. What there is one of per episode is padded to `room`.
+    Every robot plays one episode, then stays where it is until the slowest is done. Where there is `room` for more episodes
+    than robots, it plays again while any are left, and the batch is squeezed into `rows` rows. Of the episodes only the
+    first `played` (None: all) are made, the others are absent. Without more room than robots a batch is squeezed only where
+    most of its rows would not be valid. With a mesh of devices, each simulates a share of the robots.
     """
-    horizon = env.spec.horizon
-    stretches = -(-horizon // _STRETCH)
-    length = -(-horizon // stretches)
+    horizon, runs = env.spec.horizon, len(keys)
     start, play = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
     begin, move = (_on_each(mesh, jax.vmap(jax.vmap(f))) for f in (env.reset, env.step))
-    states, obs = begin(jax.vmap(lambda key: jax.random.split(key, episodes))(start))
-    drawn = jax.vmap(lambda key: jax.random.split(key, stretches * length), out_axes=1)(play)
 
-    def step(carry: _Carry, now: tuple[Array, Array]) -> tuple[_Carry, _Rows]:
-        states, obs, alive = carry
-        t, keys = now
+    def act(states: Any, obs: Array, t: Array, keys: Array) -> tuple[Array, Any, Timestep]:
         z = jax.vmap(lambda policy, obs: policy(obs))(policies, obs)
         action = nets.mode(z) if deterministic else jax.vmap(nets.sample)(z, keys)
         moved, out = move(states, action)
         # An episode that never says it ended is over at the horizon all the same.
         truncated = out.truncated | ((t == horizon - 1) & ~out.terminated)
-        ended = out.terminated | truncated
-        broken = jnp.broadcast_to(jnp.asarray(out.broken), ended.shape)
-        seen = (alive, alive & ended, alive & truncated, alive & broken)
+        broken = jnp.broadcast_to(jnp.asarray(out.broken), truncated.shape)
+        return action, moved, out._replace(truncated=truncated, broken=broken)
+
+    if room > robots:
+        assert rows is not None
+        whole = jnp.full(runs, room) if played is None else played
+        return _in_turns(act, begin, start, play, robots, rows, horizon, whole, room)
+
+    def step(carry: _Carry, now: tuple[Array, Array]) -> tuple[_Carry, _Rows]:
+        states, obs, alive = carry
+        action, moved, out = act(states, obs, *now)
+        ended = out.terminated | out.truncated
+        seen = (alive, alive & ended, alive & out.truncated, alive & out.broken)
         row = (obs, action, out.reward, out.costs, *seen)
         states = jax.vmap(select)(alive, moved, states)
         obs = jnp.where(alive[..., None], out.obs, obs)
         return (states, obs, alive & ~ended), row
 
-    present = jnp.ones((len(keys), episodes), bool)
-    if played is not None:
-        present = jnp.arange(episodes) < played[:, None]
-    steps = jax.tree.map(
-        lambda x: x.reshape(stretches, length, *x.shape[1:]), (jnp.arange(stretches * length), drawn)
+    present = jnp.ones((runs, robots), bool) if played is None else jnp.arange(robots) < played[:, None]
+    states, obs = begin(jax.vmap(lambda key: jax.random.split(key, robots))(start))
+    (_, final_obs, _), seen = _until_all_ended(
+        step, (states, obs, present), lambda carry: carry[2], play, horizon
     )
-    (_, final_obs, _), seen = _until_all_ended(step, (states, obs, present), steps)
-    # Episodes one after the other: (time, runs, episodes, …) → (runs, episodes · time, …).
-    observed, action, reward, costs, valid, last, truncated, broken = jax.tree.map(
-        lambda x: jnp.moveaxis(x, 0, 2).reshape(len(keys), -1, *x.shape[3:]), seen
-    )
-    time = stretches * length
+    *values, valid, last, truncated, broken = _by_robot(seen)
+    time = valid.shape[1] // robots
     each_run = partial(jnp.broadcast_to, shape=valid.shape)
-    batch = Batch(
-        obs=observed,
-        action=action,
-        reward=jnp.where(valid, reward, 0),
-        costs=jnp.where(valid[..., None], costs, 0),
-        t=each_run(jnp.tile(jnp.arange(time), episodes)),
-        episode=each_run(jnp.repeat(jnp.arange(episodes), time)),
+    batch = _batch(
+        values,
+        t=each_run(jnp.tile(jnp.arange(time), robots)),
+        episode=each_run(jnp.repeat(jnp.arange(robots), time)),
         last=last,
         valid=valid,
         final_obs=final_obs,
-        truncated=jnp.any(truncated.reshape(-1, episodes, time), axis=2),
+        truncated=jnp.any(truncated.reshape(runs, robots, time), axis=2),
         present=present,
         broken=jnp.sum(broken, axis=1, dtype=jnp.int32),
     )
-    if rows is not None and rows <= 0.8 * episodes * time:
+    if rows is not None and rows <= 0.8 * robots * time:
         batch = jax.vmap(lambda one: squeezed(one, rows))(batch)
-    more = max(room - episodes, 0)
-    final_obs, truncated, present = (
-        jnp.pad(x, [(0, 0), (0, more)] + [(0, 0)] * (x.ndim - 2))
-        for x in (batch.final_obs, batch.truncated, batch.present)
-    )
-    return batch._replace(final_obs=final_obs, truncated=truncated, present=present)
+    return batch
 
 
 _Carry = tuple[Any, Array, Array]
 _Rows = tuple[Array, ...]
 
 
+class _Turn(NamedTuple):
+    """Robots that play again, each with the number of its episode; `played` and above are none."""
+
+    states: Any
+    obs: Float[Array, "runs robots o"]
+    t: Int[Array, "runs robots"]
+    number: Int[Array, "runs robots"]
+    begun: Int[Array, " runs"]
+    final_obs: Float[Array, "runs room o"]
+    truncated: Bool[Array, "runs room"]
+
+
+def _in_turns(
+    act: Callable[..., tuple[Array, Any, Timestep]],
+    begin: Callable[..., Any],
+    start: Key[Array, " runs"],
+    play: Key[Array, " runs"],
+    robots: int,
+    rows: int,
+    horizon: int,
+    played: Int[Array, " runs"],
+    room: int,
+) -> Batch:
+    """`collect` where a robot whose episode is over takes the next number; who plays which episode is left to chance."""
+    runs, turns = len(start), -(-room // robots)
+    keys = jax.vmap(lambda key: jax.random.split(key, turns * robots))(start)
+    # A simulator has room for no more than `robots` at once.
+    fresh = lax.map(begin, jnp.moveaxis(keys.reshape(runs, turns, robots), 1, 0))
+    fresh = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(runs, turns * robots, *x.shape[3:]), fresh)
+    # (runs, robots) of what there is (runs, episodes, …) of
+    of = jax.vmap(lambda numbers, x: jax.tree.map(lambda x: x[numbers], x))
+
+    def step(now: _Turn, drawn: tuple[Array, Array]) -> tuple[_Turn, _Rows]:
+        alive = now.number < played[:, None]
+        action, moved, out = act(now.states, now.obs, now.t, drawn[1])
+        over = alive & (out.terminated | out.truncated)
+        row = (now.obs, action, out.reward, out.costs, alive, over, alive & out.broken, now.t, now.number)
+        ending = (jnp.arange(runs)[:, None], jnp.where(over, now.number, room))
+        number = jnp.where(over, now.begun[:, None] + jnp.cumsum(over, axis=1) - 1, now.number)
+        states, obs = of(jnp.minimum(number, turns * robots - 1), fresh)
+        going = jax.vmap(select)(alive, (moved, out.obs), (now.states, now.obs))
+        states, obs = jax.vmap(select)(over, (states, obs), going)
+        after = _Turn(
+            states,
+            obs,
+            t=jnp.where(over, 0, now.t + 1),
+            number=number,
+            begun=now.begun + jnp.sum(over, axis=1),
+            final_obs=now.final_obs.at[ending].set(out.obs, mode="drop"),
+            truncated=now.truncated.at[ending].set(out.truncated, mode="drop"),
+        )
+        return after, row
+
+    numbers = jnp.broadcast_to(jnp.arange(robots), (runs, robots))
+    states, obs = of(numbers, fresh)
+    first = _Turn(
+        states,
+        obs,
+        t=jnp.zeros_like(numbers),
+        number=numbers,
+        begun=jnp.full(runs, robots),
+        final_obs=jnp.zeros((runs, room, obs.shape[-1]), obs.dtype),
+        truncated=jnp.zeros((runs, room), bool),
+    )
+    # The last episode begins when all robots are at others, so, if the batch has rows for them all, after at most
+    # rows / robots steps, and is over a horizon later.
+    longest = horizon + -(-rows // robots)
+    end, seen = _until_all_ended(step, first, lambda now: now.number < played[:, None], play, longest)
+    *values, valid, last, broken, t, number = _by_robot(seen)
+
+    def one(
+        values: list[Array],
+        valid: Bool[Array, " n"],
+        last: Bool[Array, " n"],
+        t: Int[Array, " n"],
+        number: Int[Array, " n"],
+        broken: Int[Array, ""],
+        end: _Turn,
+    ) -> Batch:
+        # Numbered anew, in the order of the rows.
+        begins = valid & (t == 0)
+        episode = jnp.maximum(jnp.cumsum(begins) - 1, 0)
+        order = number[jnp.nonzero(begins, size=room, fill_value=0)[0]]
+        present = jax.ops.segment_sum(last.astype(jnp.int32), episode, room) > 0
+        batch = _batch(
+            values,
+            t=t,
+            episode=episode,
+            last=last,
+            valid=valid,
+            final_obs=jnp.where(present[:, None], end.final_obs[order], 0),
+            truncated=present & end.truncated[order],
+            present=present,
+            broken=broken,
+        )
+        return squeezed(batch, rows)
+
+    return jax.vmap(one)(values, valid, last, t, number, jnp.sum(broken, axis=1, dtype=jnp.int32), end)
+
+
+def _by_robot(seen: _Rows) -> list[Array]:
+    """All that a robot saw, then the next robot: (time, runs, robots, …) → (runs, robots · time, …)."""
+    return [jnp.moveaxis(x, 0, 2).reshape(x.shape[1], -1, *x.shape[3:]) for x in seen]
+
+
+def _batch(values: list[Array], valid: Bool[Array, "*runs n"], **rest: Any) -> Batch:
+    """Observations, actions, rewards and costs with all else; what is not valid earns and costs nothing."""
+    obs, action, reward, costs = values
+    reward, costs = jnp.where(valid, reward, 0), jnp.where(valid[..., None], costs, 0)
+    return Batch(obs=obs, action=action, reward=reward, costs=costs, valid=valid, **rest)
+
+
 def _until_all_ended(
-    step: Callable[[_Carry, Any], tuple[_Carry, _Rows]], carry: _Carry, steps: Any
-) -> tuple[_Carry, _Rows]:
+    step: Callable[[Any, Any], tuple[Any, _Rows]],
+    carry: Any,
+    alive: Callable[[Any], Bool[Array, "runs robots"]],
+    play: Key[Array, " runs"],
+    longest: int,
+) -> tuple[Any, _Rows]:
     """A scan of `step` over stretches of time that ends with the last episode; rows after that are zeros."""
+    stretches = -(-longest // _STRETCH)
+    length = -(-longest // stretches)
+    drawn = jax.vmap(lambda key: jax.random.split(key, stretches * length), out_axes=1)(play)
+    steps = jax.tree.map(
+        lambda x: x.reshape(stretches, length, *x.shape[1:]), (jnp.arange(stretches * length), drawn)
+    )
     first = jax.tree.map(lambda x: x[0], steps)
-    stretches = jax.tree.leaves(steps)[0].shape[0]
     if stretches == 1:
         return lax.scan(step, carry, first)
     shapes = jax.eval_shape(lambda: lax.scan(step, carry, first)[1])
     blank = jax.tree.map(lambda s: jnp.zeros((stretches, *s.shape), s.dtype), shapes)
 
-    def stretch(now: tuple[Array, _Carry, _Rows]) -> tuple[Array, _Carry, _Rows]:
+    def stretch(now: tuple[Array, Any, _Rows]) -> tuple[Array, Any, _Rows]:
         i, carry, seen = now
         carry, rows = lax.scan(step, carry, jax.tree.map(lambda x: x[i], steps))
         return i + 1, carry, jax.tree.map(lambda whole, part: whole.at[i].set(part), seen, rows)
 
     _, carry, seen = lax.while_loop(
-        lambda now: (now[0] < stretches) & jnp.any(now[1][2]), stretch, (jnp.int32(0), carry, blank)
+        lambda now: (now[0] < stretches) & jnp.any(alive(now[1])), stretch, (jnp.int32(0), carry, blank)
     )
     return carry, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), seen)
 
@@ -132,7 +245,7 @@ def squeezed(batch: Batch, rows: int) -> Batch:
     There is room for a quarter more than is asked for, so that hardly ever happens.
     """
     lengths = jax.ops.segment_sum(batch.valid.astype(jnp.int32), batch.episode, len(batch.present))
-    present = jnp.cumsum(lengths) <= rows
+    present = batch.present & (jnp.cumsum(lengths) <= rows)
     (index,) = jnp.nonzero(batch.valid, size=rows, fill_value=len(batch.valid) - 1)
     valid = (jnp.arange(rows) < jnp.sum(batch.valid)) & present[batch.episode[index]]
     return Batch(
@@ -146,7 +259,7 @@ def squeezed(batch: Batch, rows: int) -> Batch:
         valid=valid,
         final_obs=batch.final_obs,
         truncated=batch.truncated,
-        present=batch.present & present,
+        present=present,
         broken=batch.broken,
     )
 
