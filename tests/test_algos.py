@@ -100,7 +100,9 @@ def boundary_step(d, H):
 
 
 def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
-    """ē ← ē + 0.25 (realised − aimed − ē), from 0; not where the two cannot be compared. The limit in force is d − ē."""
+    """ē ← ē + 0.25 (realised − aimed − ē), from 0; not where the two cannot be compared. The limit in force is d − ē,
+    with |ē| ≤ d/2.
+    """
     problem = make_problem(m=2)
     config = CPO(calibration=0.25)
     state = cpo.init(config, 2)
@@ -119,6 +121,13 @@ def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
             True,
             [-0.1, 0.0],
         ),  # a cost that falls below what was aimed at relaxes the limit
+        (
+            [9.0, 9.0],
+            [0.0, 0.0],
+            True,
+            [1.5, 0.5],
+        ),  # −0.1 + ¼·9.1 = 2.175 and ¼·9 = 2.25: but half the limit at most
+        ([-99.0, -99.0], [0.0, 0.0], True, [-1.5, -0.5]),  # and no more than that to the other side
     ]
     for realised, aimed, comparable, excess in updates:
         constraints = standing([0.0, 0.0], limit, realised, comparable)

@@ -40,7 +40,8 @@ for _ in range(base.iterations):
 batch = trainer.sample(state, plan, 0)
 pieces = {str(s.data.shape) for s in batch.obs.addressable_shards}
 again = trainer.sample(state, Plan(16, 1500, 160), 0)  # in turns
-found.append([[float(x[i].sum()) for x in (again.present, again.reward, again.costs, again.obs, again.final_obs)] for i in range(2)])
+parts = (again.present, again.reward, again.costs, again.obs, again.final_obs)
+found.append([[float(x[i].sum()) for x in parts] for i in range(2)])
 print(json.dumps({"found": found, "pieces": sorted(pieces)}))
 """
 

@@ -6,7 +6,8 @@ solved exactly on the span of conjugate-gradient solutions, then a line search o
 
 **Calibration** (ours, off in the paper's settings). The step is judged by the samples it was chosen on, and surrogates know
 nothing of the states a new policy visits, so J_C lands above where the step aimed, Bᵀx from here, and settles above d. An
-exponential average ē of (realised − aimed) change measures by how much, and the update aims at d − ē instead.
+exponential average ē of (realised − aimed) change measures by how much, and the update aims at d − ē instead. Where steps
+achieve next to nothing, ē would grow with every one, until no policy could cost so little: it stays within d/2 of 0.
 """
 
 from typing import NamedTuple
@@ -19,6 +20,9 @@ from corral.config import CPO
 from corral.local import Constraints, Local, Step
 from corral.trust_region import dual
 from corral.trust_region.dual import Case
+
+# Calibration takes at most so much of a limit away, or adds it.
+_MOST_EXCESS = 0.5
 
 
 class State(NamedTuple):
@@ -39,7 +43,8 @@ def update(config: CPO, state: State, local: Local, constraints: Constraints) ->
     """One CPO step."""
     error = constraints.realised - state.aimed
     rate = jnp.where(constraints.comparable, config.calibration, 0)
-    excess = state.excess + rate * (error - state.excess)
+    most = _MOST_EXCESS * jnp.abs(constraints.limit)
+    excess = jnp.clip(state.excess + rate * (error - state.excess), -most, most)
     limit = constraints.limit - excess
     c = constraints.value - limit
 
