@@ -78,7 +78,7 @@ def collect(
     """`episodes` fresh episodes under the policy, each to its end.
 
     Padded to a multiple of `rows` rows and to `room` episodes, if given, so that batches of different size have one shape.
-    Which lane runs how many is fixed beforehand, not first come first served: that would favour short episodes.
+    Which lane runs how many is fixed beforehand, not first come first served: that would depend on which thread is faster.
     """
     count = len(lanes.envs)
     shares = [episodes // count + (i < episodes % count) for i in range(count)]
