@@ -100,9 +100,7 @@ def boundary_step(d, H):
 
 
 def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
-    """ē ← ē + 0.25 (realised − aimed − ē), from 0; not where the two cannot be compared. The limit in force is d − ē,
-    with |ē| ≤ d/2.
-    """
+    """ē ← ē + 0.25 (realised − aimed − ē), from 0; not where the two cannot be compared. The limit in force is d − ē."""
     problem = make_problem(m=2)
     config = CPO(calibration=0.25)
     state = cpo.init(config, 2)
@@ -121,19 +119,23 @@ def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
             True,
             [-0.1, 0.0],
         ),  # a cost that falls below what was aimed at relaxes the limit
-        (
-            [9.0, 9.0],
-            [0.0, 0.0],
-            True,
-            [1.5, 0.5],
-        ),  # −0.1 + ¼·9.1 = 2.175 and ¼·9 = 2.25: but half the limit at most
-        ([-99.0, -99.0], [0.0, 0.0], True, [-1.5, -0.5]),  # and no more than that to the other side
     ]
     for realised, aimed, comparable, excess in updates:
         constraints = standing([0.0, 0.0], limit, realised, comparable)
         state, step = update(config, state._replace(aimed=jnp.asarray(aimed)), problem, constraints)
         np.testing.assert_allclose(state.excess, excess, atol=1e-12)
         np.testing.assert_allclose(step.effective_limit, limit - excess, atol=1e-12)
+
+
+@pytest.mark.parametrize(("realised", "excess"), [(8.0, 1.0), (-3.0, 0.0)])
+def test_where_the_limit_is_out_of_reach_the_calibration_only_lets_go(realised, excess, update, float64):
+    """From ē = 1 at rate ¼: 1 + ¼(8 − 1) would aim lower still, which no step can follow; 1 + ¼(−3 − 1) = 0 is taken."""
+    config = CPO(calibration=0.25)
+    before = cpo.State(jnp.ones(1), jnp.zeros(1))
+    constraints = standing([1e3], np.array([10.0]), [realised], True)
+    state, step = update(config, before, make_problem(), constraints)
+    assert step.case == Case.RECOVERY
+    np.testing.assert_allclose(state.excess, excess, atol=1e-12)
 
 
 def test_the_calibrated_limit_is_the_one_the_step_aims_at(update, float64):

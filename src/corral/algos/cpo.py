@@ -6,8 +6,8 @@ solved exactly on the span of conjugate-gradient solutions, then a line search o
 
 **Calibration** (ours, off in the paper's settings). The step is judged by the samples it was chosen on, and surrogates know
 nothing of the states a new policy visits, so J_C lands above where the step aimed, Bᵀx from here, and settles above d. An
-exponential average ē of (realised − aimed) change measures by how much, and the update aims at d − ē instead. Where steps
-achieve next to nothing, ē would grow with every one, until no policy could cost so little: it stays within d/2 of 0.
+exponential average ē of (realised − aimed) change measures by how much, and the update aims at d − ē instead. While not even
+that can be reached within the trust region, ē does not grow: aiming lower would change no step, only take longer to undo.
 """
 
 from typing import NamedTuple
@@ -20,9 +20,6 @@ from corral.config import CPO
 from corral.local import Constraints, Local, Step
 from corral.trust_region import dual
 from corral.trust_region.dual import Case
-
-# Calibration takes at most so much of a limit away, or adds it.
-_MOST_EXCESS = 0.5
 
 
 class State(NamedTuple):
@@ -43,8 +40,7 @@ def update(config: CPO, state: State, local: Local, constraints: Constraints) ->
     """One CPO step."""
     error = constraints.realised - state.aimed
     rate = jnp.where(constraints.comparable, config.calibration, 0)
-    most = _MOST_EXCESS * jnp.abs(constraints.limit)
-    excess = jnp.clip(state.excess + rate * (error - state.excess), -most, most)
+    excess = state.excess + rate * (error - state.excess)
     limit = constraints.limit - excess
     c = constraints.value - limit
 
@@ -56,4 +52,5 @@ def update(config: CPO, state: State, local: Local, constraints: Constraints) ->
     x = problem.step(solution)
     found = neighbourhood.search(local, x, neighbourhood.unit(len(c)), jnp.maximum(-c, 0), recovering)
     aimed = jnp.where(found.accepted, B.T @ x, 0)
+    excess = jnp.where(solution.case == Case.RECOVERY, jnp.minimum(excess, state.excess), excess)
     return State(excess, aimed), neighbourhood.finish(local, found, residual, limit, solution, solution.nu)
