@@ -9,13 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from corral import devices, envs, learner, presets, training
+from corral import devices, envs, presets, training
 from corral.bench import raw
 from corral.bench.clock import Note, Row, Run, rates, ratios, spread
 from corral.config import Config
 from corral.envs import Autoreset, Env
 from corral.envs.threads import ThreadedEnv
-from corral.rollout import host
 from corral.rollout.host import Lanes
 from corral.trainer import Trainer
 
@@ -34,16 +33,15 @@ def measure(names: Sequence[str], quick: bool, note: Note) -> list[Row]:
 
 def _row(config: Config, repeats: int, steps: int) -> Row:
     env = training.make_env(config)
-    policy, played = with_policy(config, env)
+    # All with as many robots as train: on a device as many as a batch has episodes at first, many where they are short.
+    policy, robots = with_policy(config, env)
     if isinstance(env, Lanes):
-        robots = sum(lane.num_envs for lane in env.envs)
         fleet = envs.make_host(config.env, robots, devices.cores())
         assert isinstance(fleet, ThreadedEnv)
         raws, ours = raw.c_engines(fleet, steps), host_env(fleet, steps)
         threads = devices.cores()
     else:
-        # All with as many robots as a batch has episodes at first: many where they are short.
-        mesh, robots, threads = devices.mesh(), played, 0
+        mesh, threads = devices.mesh(), 0
         name, run = raw.device_engine(env, robots, steps, mesh)
         raws, ours = {name: run}, device_env(env, robots, steps, mesh)
     found = rates({**raws, "environment": ours, "policy": policy}, repeats)
@@ -109,13 +107,9 @@ def device_env(env: Env, robots: int, steps: int, mesh: Mesh | None = None) -> R
 
 
 def with_policy(config: Config, env: Env | Lanes) -> tuple[Run, int]:
-    """Sampling as in training: a batch of whole episodes under an untrained policy, and how many episodes it has."""
-    key = jax.random.key(0)
-    if isinstance(env, Lanes):
-        policy = jax.jit(lambda key: learner.init(config, env.spec, key).policy)(key)
-        episodes = max(2, config.batch_size // env.spec.horizon)
-        return lambda: int(np.sum(host.collect(env, policy, key, episodes).valid)), episodes
+    """Sampling as in training: a batch of whole episodes under an untrained policy; and the robots that play them."""
     trainer = Trainer([config], env)
     state = trainer.initial()
     plan = trainer.plan(state, None)
-    return lambda: int(jnp.sum(trainer.sample(state, plan, 0).valid)), plan.robots
+    robots = sum(lane.num_envs for lane in env.envs) if isinstance(env, Lanes) else plan.robots
+    return lambda: int(jnp.sum(trainer.sample(state, plan, 0).valid)), robots
