@@ -127,15 +127,32 @@ def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
         np.testing.assert_allclose(step.effective_limit, limit - excess, atol=1e-12)
 
 
-@pytest.mark.parametrize(("realised", "excess"), [(8.0, 1.0), (-3.0, 0.0)])
-def test_where_the_limit_is_out_of_reach_the_calibration_only_lets_go(realised, excess, update, float64):
-    """From ē = 1 at rate ¼: 1 + ¼(8 − 1) would aim lower still, which no step can follow; 1 + ¼(−3 − 1) = 0 is taken."""
+@pytest.mark.parametrize(
+    ("before", "realised", "after"),
+    [
+        (1.0, 8.0, 1.0),  # 1 + ¼(8 − 1) would aim lower still, which no step can follow
+        (1.0, -1.0, 0.5),  # 1 + ¼(−1 − 1)
+        (1.0, -9.0, 0.0),  # 1 + ¼(−9 − 1) = −1.5 would aim above the limit
+        (-1.0, -9.0, -1.0),  # nor does it grow to that side
+        (-1.0, 1.0, -0.5),
+    ],
+)
+def test_where_the_limit_is_out_of_reach_the_calibration_only_shrinks(
+    before, realised, after, update, float64
+):
     config = CPO(calibration=0.25)
-    before = cpo.State(jnp.ones(1), jnp.zeros(1))
     constraints = standing([1e3], np.array([10.0]), [realised], True)
-    state, step = update(config, before, make_problem(), constraints)
+    state, step = update(config, cpo.State(jnp.full(1, before), jnp.zeros(1)), make_problem(), constraints)
     assert step.case == Case.RECOVERY
-    np.testing.assert_allclose(state.excess, excess, atol=1e-12)
+    np.testing.assert_allclose(state.excess, after, atol=1e-12)
+
+
+def test_a_constraint_that_is_kept_is_calibrated_though_another_is_out_of_reach(update, float64):
+    config = CPO(calibration=0.25)
+    constraints = standing([1e3, 1.0], np.array([10.0, 10.0]), [8.0, 8.0], True)
+    state, step = update(config, cpo.State(jnp.ones(2), jnp.zeros(2)), make_problem(m=2), constraints)
+    assert step.case == Case.RECOVERY
+    np.testing.assert_allclose(state.excess, [1.0, 2.75], atol=1e-12)  # 1 + ¼(8 − 1)
 
 
 def test_the_calibrated_limit_is_the_one_the_step_aims_at(update, float64):

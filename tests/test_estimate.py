@@ -203,8 +203,21 @@ def test_a_batch_of_robots_that_play_again_holds_whole_episodes_in_order():
         assert not batch.truncated[e]  # none of these lasts 20 steps
 
 
-def test_of_robots_that_play_again_what_does_not_fit_is_absent_whole():
-    batch = alone(Chain(), jax.random.key(6), 7, rows=40, room=60)
+def test_runs_that_play_again_side_by_side_are_what_each_is_alone():
+    keys, played = jax.random.split(jax.random.key(8), 3), jnp.asarray([12, 40, 70])
+    policies = jax.tree.map(lambda x: jnp.stack([x] * 3), STILL)
+    together = device.collect(Chain(), policies, keys, 15, rows=300, played=played, room=60)
+    assert np.asarray(together.present).sum(1).tolist() == [12, 40, 60]  # there is no room for 70
+    for i in range(3):
+        own = alone(Chain(), keys[i], 15, rows=300, played=played[i : i + 1], room=60)
+        for name, found, expected in zip(own._fields, together, own, strict=True):
+            np.testing.assert_array_equal(np.asarray(found)[i], np.asarray(expected), err_msg=name)
+
+
+@pytest.mark.parametrize("robots", [1, 7])
+def test_of_robots_that_play_again_what_does_not_fit_is_absent_whole(robots):
+    """Seven robots play all 60 episodes, in more than 40 rows; a single one is stopped before, in the middle of one."""
+    batch = alone(Chain(), jax.random.key(6), robots, rows=40, room=60)
     lengths = np.asarray(estimate.episode_sums(batch.valid[:, None].astype(jnp.float32), batch))[:, 0]
     present = np.asarray(batch.present)
     assert 0 < present.sum() < 60

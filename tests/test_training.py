@@ -240,9 +240,25 @@ def test_shapes_are_kept_while_they_serve(length, robots, room):
 
 
 def test_one_run_with_short_episodes_takes_no_more_robots_for_all():
+    """200, 200 and 640 episodes: as many robots as the average, also where there is no plan to go on from."""
     trainer = Trainer([replace(BASE, seed=s) for s in range(3)], Walk())
     plan = Plan(200, 1000, 800)
     assert trainer.plan(after(trainer, 4, 4, 1.25), plan) == plan
+    assert trainer.plan(after(trainer, 4, 4, 1.25), None) == Plan(347, 1000, 2560)
+
+
+def test_two_whole_episodes_stay_where_the_batch_is_hardly_longer_than_one():
+    trainer = Trainer([replace(BASE, batch_size=11)], Walk())
+    state = trainer.initial()
+    plan = trainer.plan(state, None)
+    assert plan == Plan(2, 13, 2)
+    assert np.asarray(trainer.sample(state, plan, 0).present).sum() == 2
+
+
+def test_a_checkpoint_with_the_plan_of_another_version_is_resumed_with_a_new_plan():
+    assert training._known({"episodes": 100, "rows": 1000}) is None
+    assert training._known(None) is None
+    assert training._known(Plan(1, 2, 3)._asdict()) == Plan(1, 2, 3)
 
 
 @pytest.mark.parametrize(("length", "episodes"), [(4, 200), (7, 100), (1, 400)])
@@ -251,6 +267,7 @@ def test_robots_play_again_where_a_fifth_more_would_not_do_and_as_far_as_there_i
     trainer = Trainer([BASE], Walk())
     batch = trainer.sample(after(trainer, length), Plan(100, 4000, 400), 1)
     assert np.asarray(batch.present).sum() == episodes
+    assert np.array_equal(batch.truncated, batch.present)  # the walk is ended by the clock
     assert np.asarray(batch.valid).sum() == 8 * episodes
 
 

@@ -16,7 +16,7 @@ from corral.errors import require
 from corral.files import cache_folder
 
 ROWS = "rows"
-"""The mesh's only axis: episodes before they are sampled, rows of the batch afterwards."""
+"""The mesh's only axis: robots while they are simulated, rows of the batch afterwards."""
 
 
 def cores() -> int:

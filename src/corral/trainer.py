@@ -1,7 +1,8 @@
 """Runs side by side: the sampling and the updating of one iteration, for seeds, algorithms and grid points together.
 
 A run is a function of its configuration: iteration k uses the keys that follow from (seed, k), environments start afresh in
-every iteration, and everything else that matters is in the `LearnerState`.
+every iteration, and everything else that matters is in the `LearnerState` and, where robots play more than one episode, in
+the number of robots (`Plan`), which follows from all runs beside it.
 """
 
 import time
@@ -28,7 +29,8 @@ Row = dict[str, Any]
 State = tuple[LearnerState, ...]
 
 
-# A batch may come out so much short, rather than that everything is compiled again or robots play once more.
+# Up to so many times the episodes there are robots or room for, a batch may come out short: better than to compile
+# everything again, or to let all robots wait for a few that play once more.
 _SHORT = 1.2
 
 
@@ -38,7 +40,7 @@ class Plan(NamedTuple):
     robots: int
     """Side by side on the device, for each run."""
     rows: int
-    """Host batches are padded to a multiple of this; device batches of which most would be padding are squeezed into it."""
+    """Host batches are padded to a multiple of this; device batches with gaps are squeezed into it."""
     room: int
     """The most episodes of a run's batch. Where there are fewer robots, they play again."""
 
@@ -129,10 +131,10 @@ class Trainer:
             # Room for batches that turn out longer than expected, so that all have one shape.
             size = self.config.batch_size
             rows = size * 9 // 8 if isinstance(self.env, Lanes) else size * 5 // 4
+            robots, rows = (share * -(-count // share) for count in (round(average), rows))
             # Episodes that all last as long as they can may well go on doing so.
-            spare = 1 if needed <= round(size / self.spec.horizon) else 4
-            robots, rows = (share * -(-count // share) for count in (needed, rows))
-            return Plan(robots, rows, robots * spare)
+            steady = needed <= max(2, round(size / self.spec.horizon))
+            return Plan(robots, rows, robots if steady else 4 * needed)
         robots, room = before.robots, before.room
         if needed > _SHORT * room:
             room = 4 * needed
@@ -199,8 +201,8 @@ class Trainer:
     def _update(self, state: State, batch: Batch, iteration: int) -> list[tuple[LearnerState, Row]]:
         """Each group's update on its part of the batch."""
         calls = list(zip(self._groups, state, strict=True))
-        # Several processes exchange messages, so they must all do the same things in the same order.
-        if self._compiled or len(calls) == 1 or jax.process_count() > 1:
+        # Several devices exchange messages, so they must all do the same things in the same order.
+        if self._compiled or len(calls) == 1 or self.mesh is not None:
             return [group.update(own, batch, iteration) for group, own in calls]
         self._compiled = True
         with ThreadPoolExecutor() as compilers:  # the compiler does not hold Python's lock

@@ -1,7 +1,7 @@
 """The one training loop: iterate, log, checkpoint; and the run directories it fills.
 
-All that an iteration depends on is the configuration and the `LearnerState` (see `trainer.py`). So a checkpoint is that
-state, and a run that was killed continues bit for bit.
+All that an iteration depends on is the configuration, the `LearnerState` and the `Plan` (see `trainer.py`). So a checkpoint
+is that state and that plan, and runs that were killed continue bit for bit, with the same runs beside them.
 """
 
 import signal
@@ -145,7 +145,7 @@ def _restore(
             watcher.note(f"{error}; going back to the one before")
             continue
         plan = loaded[0][1]["plan"]
-        return trainer.stacked([tree for tree, _ in loaded]), Plan(**plan) if plan else None, k
+        return trainer.stacked([tree for tree, _ in loaded]), _known(plan), k
     require(not common, f"no checkpoint under {directories[0]} can be used")
     return like, None, 0
 
@@ -160,6 +160,11 @@ def shown(rows: list[Row]) -> Row:
         name: value if isinstance(value, str) else float(np.mean([row[name] for row in plain]))
         for name, value in first.items()
     } | {"seeds": plain}
+
+
+def _known(plan: dict[str, int] | None) -> Plan | None:
+    """The plan of a checkpoint; none where another version of Corral planned otherwise, and it is made anew."""
+    return Plan(**plan) if plan and set(plan) == set(Plan._fields) else None
 
 
 def make_env(config: Config, threads: int | None = None) -> Env | Lanes:

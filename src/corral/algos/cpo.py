@@ -6,8 +6,9 @@ solved exactly on the span of conjugate-gradient solutions, then a line search o
 
 **Calibration** (ours, off in the paper's settings). The step is judged by the samples it was chosen on, and surrogates know
 nothing of the states a new policy visits, so J_C lands above where the step aimed, Bᵀx from here, and settles above d. An
-exponential average ē of (realised − aimed) change measures by how much, and the update aims at d − ē instead. While not even
-that can be reached within the trust region, ē does not grow: aiming lower would change no step, only take longer to undo.
+exponential average ē of (realised − aimed) change measures by how much, and the update aims at d − ē instead. Where that is
+out of reach within the trust region, ē may only shrink: every step would go on to miss a lower aim, and ē to grow, until no
+policy could cost so little.
 """
 
 from typing import NamedTuple
@@ -52,5 +53,7 @@ def update(config: CPO, state: State, local: Local, constraints: Constraints) ->
     x = problem.step(solution)
     found = neighbourhood.search(local, x, neighbourhood.unit(len(c)), jnp.maximum(-c, 0), recovering)
     aimed = jnp.where(found.accepted, B.T @ x, 0)
-    excess = jnp.where(solution.case == Case.RECOVERY, jnp.minimum(excess, state.excess), excess)
+    out_of_reach = (solution.case >= Case.RECOVERY) & (c > 0)
+    shrunk = jnp.clip(excess, jnp.minimum(state.excess, 0), jnp.maximum(state.excess, 0))
+    excess = jnp.where(out_of_reach, shrunk, excess)
     return State(excess, aimed), neighbourhood.finish(local, found, residual, limit, solution, solution.nu)

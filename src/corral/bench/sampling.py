@@ -33,7 +33,7 @@ def measure(names: Sequence[str], quick: bool, note: Note) -> list[Row]:
 
 def _row(config: Config, repeats: int, steps: int) -> Row:
     env = training.make_env(config)
-    # All with as many robots as train: on a device as many as a batch has episodes at first, many where they are short.
+    # The raw engine and the environment get the robots that training has; on a device many where episodes are short.
     policy, robots = with_policy(config, env)
     if isinstance(env, Lanes):
         fleet = envs.make_host(config.env, robots, devices.cores())

@@ -1,4 +1,4 @@
-"""Rollouts of functional environments: all episodes of all runs side by side, nothing leaves the device."""
+"""Rollouts of functional environments: the robots of all runs side by side, nothing leaves the device."""
 
 from collections.abc import Callable
 from functools import partial
@@ -54,8 +54,8 @@ def collect(
         return action, moved, out._replace(truncated=truncated, broken=broken)
 
     if room > robots:
-        assert rows is not None
-        whole = jnp.full(runs, room) if played is None else played
+        assert rows is not None, "with more episodes than robots a batch is squeezed: say into how many rows"
+        whole = jnp.full(runs, room) if played is None else jnp.minimum(played, room)
         return _in_turns(act, begin, start, play, robots, rows, horizon, whole, room)
 
     def step(carry: _Carry, now: tuple[Array, Array]) -> tuple[_Carry, _Rows]:
@@ -97,7 +97,7 @@ _Rows = tuple[Array, ...]
 
 
 class _Turn(NamedTuple):
-    """Robots that play again, each with the number of its episode; `played` and above are none."""
+    """Robots that play again, each with the number of its episode; one with a number of `played` or more rests."""
 
     states: Any
     obs: Float[Array, "runs robots o"]
@@ -122,7 +122,7 @@ def _in_turns(
     """`collect` where a robot whose episode is over takes the next number; who plays which episode is left to chance."""
     runs, turns = len(start), -(-room // robots)
     keys = jax.vmap(lambda key: jax.random.split(key, turns * robots))(start)
-    # A simulator has room for no more than `robots` at once.
+    # Begun `robots` at a time: a simulator may not have room for more than it steps.
     fresh = lax.map(begin, jnp.moveaxis(keys.reshape(runs, turns, robots), 1, 0))
     fresh = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(runs, turns * robots, *x.shape[3:]), fresh)
     # (runs, robots) of what there is (runs, episodes, …) of
@@ -265,7 +265,7 @@ def squeezed(batch: Batch, rows: int) -> Batch:
 
 
 def _on_each(mesh: Mesh | None, simulate: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of many robots (runs, episodes), run by each device on its own episodes.
+    """A function of many robots (runs, robots), run by each device on its own robots.
 
     A simulator's kernels cannot be partitioned from outside.
     """
