@@ -216,12 +216,12 @@ def after(trainer: Trainer, *lengths: float):
     return (state._replace(iteration=state.iteration + 1, length=np.asarray(lengths, np.float32)),)
 
 
-def test_episodes_that_last_as_long_as_they_can_need_no_room_to_spare():
-    """Episodes of 8 steps of at most 8; where the first ones end early, there is room for four times as many."""
-    steady, falling = Trainer([BASE], Walk()), Trainer([BASE], Walk())
-    assert steady.plan(steady.initial(), None) == Plan(100, 1000, 100)
-    falling._untrained_length = 4.0
-    assert falling.plan(falling.initial(), None) == Plan(200, 1000, 800)
+@pytest.mark.parametrize(("length", "robots", "room"), [(8, 100, 100), (6.7, 119, 119), (4, 200, 800)])
+def test_episodes_that_last_nearly_as_long_as_they_can_need_no_room_to_spare(length, robots, room):
+    """At most 8 steps; where the first episodes end long before, there is room for four times as many."""
+    trainer = Trainer([BASE], Walk())
+    trainer._untrained_length = length
+    assert trainer.plan(trainer.initial(), None) == Plan(robots, 1000, room)
 
 
 @pytest.mark.parametrize(

@@ -132,8 +132,8 @@ class Trainer:
             size = self.config.batch_size
             rows = size * 9 // 8 if isinstance(self.env, Lanes) else size * 5 // 4
             robots, rows = (share * -(-count // share) for count in (round(average), rows))
-            # Episodes that all last as long as they can may well go on doing so.
-            steady = needed <= max(2, round(size / self.spec.horizon))
+            # Episodes that last nearly as long as they can may well go on doing so.
+            steady = needed <= _SHORT * max(2, round(size / self.spec.horizon))
             return Plan(robots, rows, robots if steady else 4 * needed)
         robots, room = before.robots, before.room
         if needed > _SHORT * room:
