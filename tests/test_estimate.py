@@ -151,26 +151,23 @@ def test_a_batch_from_the_device_holds_whole_episodes_one_after_the_other():
         assert batch.final_obs[e, 0] == len(rows)
 
 
-def test_room_for_more_episodes_than_are_played_changes_nothing():
-    lead = lambda tree: jax.tree.map(lambda x: x[None], tree)  # noqa: E731
-    keys, few = jax.random.key(4)[None], jnp.asarray([20])
-    roomy = device.collect(Chain(), lead(STILL), keys, 50, played=few)
-    tight = device.collect(Chain(), lead(STILL), keys, 20)
-    assert np.asarray(roomy.present).sum() == 20
-    sums = [estimate.episode_sums(b.costs[0], jax.tree.map(lambda x: x[0], b)) for b in (roomy, tight)]
-    np.testing.assert_array_equal(sums[0][:20], sums[1])
-    assert not np.asarray(sums[0][20:]).any()
-    valid = np.asarray(roomy.valid[0])
-    for name in ("reward", "t", "episode", "last"):
-        kept, alone = (np.asarray(getattr(b, name))[0] for b in (roomy, tight))
-        np.testing.assert_array_equal(kept[valid], alone[np.asarray(tight.valid[0])], err_msg=name)
-
-
-def alone(env: Env, keys: Array, robots: int, **how) -> Batch:
+def alone(env: Env, key: Array, robots: int, **how) -> Batch:
     """`collect` for one run, without its axis."""
     lead, drop = (lambda x: x[None]), (lambda x: x[0])
-    collected = device.collect(env, jax.tree.map(lead, STILL), keys[None], robots, **how)
+    collected = device.collect(env, jax.tree.map(lead, STILL), key[None], robots, **how)
     return jax.tree.map(drop, collected)
+
+
+def test_room_for_more_episodes_than_are_played_changes_nothing():
+    key = jax.random.key(4)
+    roomy, tight = alone(Chain(), key, 50, played=jnp.asarray([20])), alone(Chain(), key, 20)
+    assert np.asarray(roomy.present).sum() == 20
+    sums = [estimate.episode_sums(b.costs, b) for b in (roomy, tight)]
+    np.testing.assert_array_equal(sums[0][:20], sums[1])
+    assert not np.asarray(sums[0][20:]).any()
+    for name in ("reward", "t", "episode", "last"):
+        both = [np.asarray(getattr(b, name))[np.asarray(b.valid)] for b in (roomy, tight)]
+        np.testing.assert_array_equal(*both, err_msg=name)
 
 
 @pytest.mark.parametrize("robots", [1, 7, 20, 59])

@@ -295,9 +295,7 @@ def test_room_to_spare_changes_nothing_but_the_padding(on_host):
 def test_a_run_plays_as_many_episodes_as_the_lengths_before_ask_for(on_host):
     env = envs.VectorEnv(Walk(), 16) if on_host else Walk()
     trainer = Trainer([BASE], env)
-    (state,) = trainer.initial()
-    state = state._replace(iteration=state.iteration + 1, length=np.full(1, 16, np.float32))
-    batch = trainer.sample((state,), Plan(100, 1000, 100), 1)
+    batch = trainer.sample(after(trainer, 16), Plan(100, 1000, 100), 1)
     assert np.asarray(batch.present).shape == (1, 100)
     assert np.asarray(batch.present).sum() == 50  # 800 steps of episodes of 16, so it was said
     assert np.asarray(batch.valid).sum() == 50 * 8

@@ -125,13 +125,11 @@ class Trainer:
         """
         counts = self._episodes(state)
         needed, average = int(counts.max()), float(counts.mean())
-        # A multiple of the devices, so that each has the same share.
-        share = 1 if self.mesh is None else self.mesh.size
         if before is None:
             # Room for batches that turn out longer than expected, so that all have one shape.
             size = self.config.batch_size
             rows = size * 9 // 8 if isinstance(self.env, Lanes) else size * 5 // 4
-            robots, rows = (share * -(-count // share) for count in (round(average), rows))
+            robots, rows = self._shared(round(average)), self._shared(rows)
             # Episodes that last nearly as long as they can may well go on doing so.
             steady = needed <= _SHORT * max(2, round(size / self.spec.horizon))
             return Plan(robots, rows, robots if steady else 4 * needed)
@@ -139,8 +137,13 @@ class Trainer:
         if needed > _SHORT * room:
             room = 4 * needed
         if robots > 1.5 * average:
-            robots = share * -(-int(1.1 * average) // share)
+            robots = self._shared(int(1.1 * average))
         return Plan(robots, before.rows, room)
+
+    def _shared(self, count: int) -> int:
+        """At least so many: a multiple of the devices, so that each has the same share."""
+        share = 1 if self.mesh is None else self.mesh.size
+        return share * -(-count // share)
 
     def _episodes(self, state: State) -> np.ndarray:
         """How many episodes make a batch of each run, group after group, judged by the lengths of its previous batch."""

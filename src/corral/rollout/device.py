@@ -53,10 +53,11 @@ def collect(
         broken = jnp.broadcast_to(jnp.asarray(out.broken), truncated.shape)
         return action, moved, out._replace(truncated=truncated, broken=broken)
 
+    most = max(room, robots)
+    played = jnp.full(runs, most) if played is None else jnp.minimum(played, most)
     if room > robots:
         assert rows is not None, "with more episodes than robots a batch is squeezed: say into how many rows"
-        whole = jnp.full(runs, room) if played is None else jnp.minimum(played, room)
-        return _in_turns(act, begin, start, play, robots, rows, horizon, whole, room)
+        return _in_turns(act, begin, start, play, robots, rows, horizon, played, room)
 
     def step(carry: _Carry, now: tuple[Array, Array]) -> tuple[_Carry, _Rows]:
         states, obs, alive = carry
@@ -68,7 +69,7 @@ def collect(
         obs = jnp.where(alive[..., None], out.obs, obs)
         return (states, obs, alive & ~ended), row
 
-    present = jnp.ones((runs, robots), bool) if played is None else jnp.arange(robots) < played[:, None]
+    present = jnp.arange(robots) < played[:, None]
     states, obs = begin(jax.vmap(lambda key: jax.random.split(key, robots))(start))
     (_, final_obs, _), seen = _until_all_ended(
         step, (states, obs, present), lambda carry: carry[2], play, horizon
@@ -85,7 +86,7 @@ def collect(
         final_obs=final_obs,
         truncated=jnp.any(truncated.reshape(runs, robots, time), axis=2),
         present=present,
-        broken=jnp.sum(broken, axis=1, dtype=jnp.int32),
+        broken=broken,
     )
     if rows is not None and rows <= 0.8 * robots * time:
         batch = jax.vmap(lambda one: squeezed(one, rows))(batch)
@@ -172,7 +173,7 @@ def _in_turns(
         last: Bool[Array, " n"],
         t: Int[Array, " n"],
         number: Int[Array, " n"],
-        broken: Int[Array, ""],
+        broken: Bool[Array, " n"],
         end: _Turn,
     ) -> Batch:
         # Numbered anew, in the order of the rows.
@@ -193,7 +194,7 @@ def _in_turns(
         )
         return squeezed(batch, rows)
 
-    return jax.vmap(one)(values, valid, last, t, number, jnp.sum(broken, axis=1, dtype=jnp.int32), end)
+    return jax.vmap(one)(values, valid, last, t, number, broken, end)
 
 
 def _by_robot(seen: _Rows) -> list[Array]:
@@ -201,11 +202,14 @@ def _by_robot(seen: _Rows) -> list[Array]:
     return [jnp.moveaxis(x, 0, 2).reshape(x.shape[1], -1, *x.shape[3:]) for x in seen]
 
 
-def _batch(values: list[Array], valid: Bool[Array, "*runs n"], **rest: Any) -> Batch:
+def _batch(
+    values: list[Array], valid: Bool[Array, "*runs n"], broken: Bool[Array, "*runs n"], **rest: Any
+) -> Batch:
     """Observations, actions, rewards and costs with all else; what is not valid earns and costs nothing."""
     obs, action, reward, costs = values
     reward, costs = jnp.where(valid, reward, 0), jnp.where(valid[..., None], costs, 0)
-    return Batch(obs=obs, action=action, reward=reward, costs=costs, valid=valid, **rest)
+    count = jnp.sum(broken, axis=-1, dtype=jnp.int32)
+    return Batch(obs=obs, action=action, reward=reward, costs=costs, valid=valid, broken=count, **rest)
 
 
 def _until_all_ended(
