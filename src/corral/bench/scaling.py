@@ -9,9 +9,9 @@ from jax.sharding import AxisType, Mesh
 
 from corral import devices, envs
 from corral.bench import raw, sampling, work
-from corral.bench.clock import Note, Row, in_turns, spread
+from corral.bench.clock import Note, Row, compiled, in_turns, spread
 from corral.bench.floors import flops
-from corral.bench.update import Part, problem, whole
+from corral.bench.update import problem, whole
 from corral.bench.work import Done
 from corral.envs.threads import ThreadedEnv
 
@@ -62,13 +62,15 @@ class Axis(NamedTuple):
 
 def measure(quick: bool, chosen: Sequence[str], repeats: int, note: Note) -> list[Row]:
     """One row per axis."""
+    note("scaling: compiling")
+    made = [make() for name, make in axes(quick).items() if not chosen or name in chosen]
+    # Not the simulators: their kernels are made by a compiler of their own, which is not known to like threads.
+    compiled(
+        [call for axis in made if axis.name not in ("robots", "threads") for call in axis.calls.values()]
+    )
     rows = []
-    for name, make in axes(quick).items():
-        if chosen and name not in chosen:
-            continue
-        note(f"scaling: {name}, compiling")
-        axis = make()
-        note(f"scaling: {name}, {repeats} rounds")
+    for axis in made:
+        note(f"scaling: {axis.name}, {repeats} rounds")
         times = in_turns({str(value): call for value, call in axis.calls.items()}, repeats)
         rows.append(_row(axis, [times[str(value)] for value in axis.calls]))
     return rows
@@ -119,10 +121,6 @@ def axes(quick: bool) -> dict[str, Callable[[], Axis]]:
     return found
 
 
-def _call(part: Part) -> Callable[[], Any]:
-    return lambda: part.function(*part.given)
-
-
 def _updates(
     name: str, unit: str, values: Sequence[float], size: int = 0, **how: Callable[[float], Any]
 ) -> Axis:
@@ -131,7 +129,7 @@ def _updates(
     for value in values:
         given: dict[str, Any] = {"rows": size} | {key: make(value) for key, make in how.items()}
         given["rows"] = int(given["rows"])
-        calls[float(value)] = _call(whole(problem(mesh=devices.mesh(), **given)))
+        calls[float(value)] = whole(problem(mesh=devices.mesh(), **given)).call
     return Axis(name, unit, calls)
 
 
@@ -141,7 +139,7 @@ def _widths(widths: Sequence[int], rows: int) -> Axis:
     counted = {}
     for width in widths:
         made = problem(rows, hidden=(width, width // 2), mesh=devices.mesh())
-        calls[float(width)] = _call(whole(made))
+        calls[float(width)] = whole(made).call
         counted[float(width)] = flops(work.update(made.config, made.spec, made.rows, Done(1))) / 1e9
     return Axis("width", "first hidden layer, line in GFLOP", calls, x=counted.__getitem__)
 
@@ -152,7 +150,7 @@ def _cores(counts: Sequence[int], rows: int) -> Axis:
     for count in counts:
         found = np.asarray(jax.devices()[:count])
         mesh = Mesh(found, (devices.ROWS,), axis_types=(AxisType.Auto,))
-        calls[float(count)] = _call(whole(problem(rows, mesh=mesh)))
+        calls[float(count)] = whole(problem(rows, mesh=mesh)).call
     return Axis("cores", "devices, one a core: an update", calls, fit=False)
 
 

@@ -1,8 +1,4 @@
-"""Many seeds side by side in one program: steps per second, sampled and over whole iterations, against their number.
-
-Programs are compiled by several threads at once, since the compiler does not hold Python's lock: on a machine with many
-cores all sizes cost little more time than the slowest.
-"""
+"""Many seeds side by side in one program: steps per second, sampled and over whole iterations, against their number."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +7,8 @@ from functools import partial
 
 import jax
 
-from corral import devices, envs, presets
-from corral.bench.clock import Note, Row, seconds, spread
+from corral import envs, presets
+from corral.bench.clock import Note, Row, compilers, seconds, spread
 from corral.bench.iteration import Iterations, against_floor, timed, warmed_up
 from corral.config import Config
 
@@ -35,10 +31,8 @@ def measure(
     """A row for each (environment, number of seeds); those of the environments in `with_floor` against their floor."""
     note(f"seeds: compiling {len(cases)} programs")
     started: dict[tuple[str, int], Iterations | str] = {}
-    # On a CPU what is compiled would also run side by side, on the same cores.
-    at_once = 1 if jax.default_backend() == "cpu" else max(1, devices.cores() // 2)
-    with ThreadPoolExecutor(at_once) as compilers:
-        jobs = {case: compilers.submit(_prepared, configs(*case, batch)) for case in cases}
+    with ThreadPoolExecutor(compilers()) as pool:
+        jobs = {case: pool.submit(_prepared, configs(*case, batch)) for case in cases}
         for case, job in jobs.items():
             started[case] = job.result()
             note(f"seeds: {case[0]}, {case[1]} compiled")

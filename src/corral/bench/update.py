@@ -17,7 +17,7 @@ from corral import devices, fit, learner, nets, presets
 from corral import local as neighbourhood
 from corral.algos import cpo
 from corral.bench import work
-from corral.bench.clock import Note, Row, in_turns, ratios, spread
+from corral.bench.clock import Note, Row, compiled, in_turns, ratios, spread
 from corral.bench.floors import Floors, Work, bytes_of, flops
 from corral.bench.work import Done
 from corral.config import Config, TrustRegion
@@ -91,29 +91,35 @@ class Part(NamedTuple):
     work: Callable[[Any], Work]
     """From what the function returned, since some work depends on the data."""
 
+    def call(self) -> Any:
+        """What the function returns."""
+        return self.function(*self.given)
+
 
 def measure(sizes: Sequence[int], repeats: int, note: Note, leave_out: Sequence[str] = ()) -> list[Row]:
     """One row per part and size."""
-    rows: list[Row] = []
-    for size in sizes:
-        chosen = {name: part for name, part in parts(size, devices.mesh()).items() if name not in leave_out}
-        rows += [
-            {"samples": size, **row} for row in against_floors(chosen, repeats, note, f"{size:,} samples")
-        ]
-    return rows
+    note("update: compiling")
+    made = compiled([partial(parts, size, devices.mesh()) for size in sizes])
+    chosen = [{name: part for name, part in all_.items() if name not in leave_out} for all_ in made]
+    compiled([part.call for each in chosen for part in each.values()])
+    return [
+        {"samples": size, **row}
+        for size, each in zip(sizes, chosen, strict=True)
+        for row in against_floors(each, repeats, note, f"{size:,} samples")
+    ]
 
 
 def against_floors(chosen: dict[str, Part], repeats: int, note: Note, what: str) -> list[Row]:
     """A row for each part: its time, and its floors by flops and by bytes, in turns."""
-    calls, works, moved = {}, {}, {}
+    note(f"update: {what}, {repeats} rounds")
+    calls = {name: part.call for name, part in chosen.items()}
+    works, moved = {}, {}
     for name, part in chosen.items():
-        note(f"update: {what}, compiling {name}")
-        found = jax.block_until_ready(part.function(*part.given))
+        found = part.call()
         works[name] = part.work(found)
         moved[name] = bytes_of(part.given) + bytes_of(found)
-        calls[name] = partial(part.function, *part.given)
     floors = Floors(list(works.values()), devices.mesh())
-    note(f"update: {what}, {repeats} rounds")
+    compiled(list(floors.calls().values()))
     times = in_turns(calls | floors.calls(), repeats)
     bandwidth = floors.bandwidth(times)
     rows = []
