@@ -160,7 +160,7 @@ class Trainer:
         policy, key = _take(jax.device_get(state[0].policy), 0), jax.random.key(0)
         if isinstance(self.env, Lanes):
             few = min(32, max(2, self.config.batch_size // self.spec.horizon))
-            batch = host.collect(self.env, jax.device_put(policy), key, few)
+            batch = host.collect(self.env, jax.device_put(policy, jax.local_devices()[0]), key, few)
         else:
             batch = device.collect_one(self.env, policy, key, 256)
         return float(np.sum(batch.valid) / np.sum(batch.present))
@@ -332,6 +332,9 @@ def _alike(configs: Sequence[Config]) -> list[list[int]]:
 
 def _stack(batches: list[Batch]) -> Batch:
     """Batches of several runs as one, the shorter ones padded with rows that are not valid."""
+    if len(batches) == 1:  # a view: nothing is copied
+        single: Batch = jax.tree.map(lambda x: np.asarray(x)[None], batches[0])
+        return single
     longest = max(len(b.reward) for b in batches)
 
     def fit(batch: Batch) -> Batch:

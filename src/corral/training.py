@@ -174,11 +174,9 @@ def make_env(config: Config, threads: int | None = None) -> Env | Lanes:
         return envs.make(config.env, **task)
     # Twice the episodes that fill a batch if none ends early, so that most batches are one round of episodes.
     slots = max(2, min(512, 2 * config.batch_size // envs.spec(config.env, **task).horizon))
-    # Two lanes whatever the machine, as results depend on their number; the threads are shared out between them.
-    each = max(1, (threads or devices.cores()) // 2)
-    return Lanes(
-        [envs.make_host(config.env, size, each, **task) for size in (slots - slots // 2, slots // 2)]
-    )
+    # Two lanes whatever the machine, as results depend on their number.
+    sizes = (slots - slots // 2, slots // 2)
+    return Lanes([envs.make_host(config.env, size, 1, **task) for size in sizes], threads or devices.cores())
 
 
 def run(

@@ -8,6 +8,7 @@ from corral.envs import native
 from corral.envs.models import compile_model
 from corral.envs.physics import Physics
 from corral.envs.robots import ROBOTS
+from corral.errors import CorralError
 
 STEPS = 80
 
@@ -70,6 +71,25 @@ def test_transitions_and_derived_quantities_are_those_of_plain_mujoco(name, wall
     assert min(contacts) == 0
     assert max(contacts) > 1
     physics.close()
+
+
+@pytest.mark.usefixtures("loop")
+def test_robots_move_alike_on_any_number_of_threads_also_when_it_changes():
+    robot, rng, everyone = ROBOTS["ant"], np.random.default_rng(1), np.arange(5)
+    alone, shared = (Physics(robot, False, count=5, threads=1) for _ in range(2))
+    qpos, qvel = starts(robot, 5, rng)
+    for physics in (alone, shared):
+        physics.place(everyone, qpos, qvel)
+    for threads in (1, 3, 2, 1, 4):
+        shared.use_threads(threads)
+        for control in rng.uniform(-1, 1, (10, 5, len(robot.control))) * robot.control:
+            alone.step(everyone, control)
+            shared.step(everyone, control)
+        np.testing.assert_array_equal(shared.states, alone.states)
+    with pytest.raises(CorralError, match="threads must be at least 1, got 0"):
+        shared.use_threads(0)
+    alone.close()
+    shared.close()
 
 
 def test_a_bare_step_would_be_one_step_behind():

@@ -227,6 +227,10 @@ class HostEnv(abc.ABC):
         out = self.step(actions, active, restart)
         return out, np.asarray(asked(ask, out.obs, *given))
 
+    def use_threads(self, count: int) -> None:
+        """Simulate on so many threads from the next step on; any thread may say so. Some have no choice."""
+        return None
+
     def close(self) -> None:
         """Give back threads and processes; the environment is of no use afterwards."""
         return None

@@ -36,22 +36,29 @@ class Physics:
     """
 
     def __init__(self, robot: Robot, walls: bool, count: int, threads: int | None = None) -> None:
-        self.threads = devices.cores() if threads is None else threads
-        require(self.threads >= 1, f"threads must be at least 1, got {self.threads}")
         self.model = compile_model(robot.name, walls)
         self.states = np.zeros((count, len(robot.start) + robot.nv + 6 + robot.wrench_size))
         self._ends = np.cumsum([len(robot.start), robot.nv, 3, 3])
         self._feels = robot.wrench_size > 0
         self._warm = np.zeros((count, robot.nv))
         """Where each robot's constraint solver starts: the accelerations that it found last."""
-        self._workspaces = [mujoco.MjData(self.model) for _ in range(self.threads)]
-        for data in self._workspaces:
+        self._workspaces: list[mujoco.MjData] = []
+        self._native = native.step_function()
+        self._rows = self.states.ctypes.data, self.states.shape[1], self._warm.ctypes.data
+        # Threads are started when there is work for them, not before.
+        self._helpers = ThreadPoolExecutor(max(devices.cores(), threads or 1))
+        self.use_threads(devices.cores() if threads is None else threads)
+
+    def use_threads(self, count: int) -> None:
+        """Step on so many threads from the next step on; any thread may say so."""
+        require(count >= 1, f"threads must be at least 1, got {count}")
+        while len(self._workspaces) < count:
+            data = mujoco.MjData(self.model)
             for warning in _SILENCED:
                 # MuJoCo prints a warning the first time only, and a broken robot is reported in `broken`.
                 data.warning[warning].number = 1
-        self._native = native.step_function()
-        self._rows = self.states.ctypes.data, self.states.shape[1], self._warm.ctypes.data
-        self._helpers = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
+            self._workspaces.append(data)
+        self.threads = count
 
     def place(self, robots: np.ndarray, qpos: np.ndarray, qvel: np.ndarray) -> None:
         """Put the robots of these numbers at positions (k, nq) with velocities (k, nv), forgetting their past."""
@@ -64,21 +71,19 @@ class Physics:
     def step(self, robots: np.ndarray, controls: np.ndarray) -> None:
         """Move the robots of these numbers by one step under their rows of `controls` (count, nu)."""
         robots, controls = np.asarray(robots, np.int32), np.ascontiguousarray(controls, np.float64)
-        pieces = _pieces(len(robots), self.threads)
-        helpers = []
-        if self._helpers is not None:
-            helpers = [
-                self._helpers.submit(self._work, workspace, pieces, robots, controls)
-                for workspace in self._workspaces[1:]
-            ]
+        threads = self.threads
+        pieces = _pieces(len(robots), threads)
+        helpers = [
+            self._helpers.submit(self._work, workspace, pieces, robots, controls)
+            for workspace in self._workspaces[1:threads]
+        ]
         self._work(self._workspaces[0], pieces, robots, controls)
         for helper in helpers:
             helper.result()
 
     def close(self) -> None:
         """Stop the threads."""
-        if self._helpers is not None:
-            self._helpers.shutdown()
+        self._helpers.shutdown()
 
     def _work(
         self, workspace: mujoco.MjData, pieces: list[slice], robots: np.ndarray, controls: np.ndarray

@@ -79,6 +79,10 @@ class ThreadedEnv(HostEnv):
                 answer = asked(ask, obs, *given)
         return HostStep(obs, reward, cost, terminated, truncated, final_obs, broken), np.asarray(answer)
 
+    def use_threads(self, count: int) -> None:
+        """As the contract says."""
+        self.physics.use_threads(count)
+
     def close(self) -> None:
         """Stop the threads."""
         self.physics.close()

@@ -1,6 +1,7 @@
 """Rollouts of host environments: threads step the robots, one compiled call judges a step and draws the next actions."""
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,13 +22,25 @@ class Lanes:
     """Host environments of one kind, each driven by a thread of its own.
 
     While one lane asks its policy for actions and judges its step, another simulates, so the cores are never idle. How many
-    lanes there are is part of the result (each has its own random numbers); how many threads they have is not.
+    lanes there are is part of the result (each has its own random numbers); how many threads they have is not: a lane whose
+    episodes are over leaves its threads to the others.
     """
 
-    def __init__(self, envs: Sequence[HostEnv]) -> None:
+    def __init__(self, envs: Sequence[HostEnv], threads: int | None = None) -> None:
+        """`threads` are shared out among the lanes; None leaves each those it has."""
         require(len(envs) > 0, "envs must hold at least one environment")
         self.envs = tuple(envs)
         self.spec: EnvSpec = envs[0].spec
+        self._threads = threads
+        self._lock = threading.Lock()
+
+    def share_threads(self, running: set[int], over: int | None = None) -> None:
+        """All threads to the lanes of these numbers, less the one that is over."""
+        with self._lock:
+            running.difference_update(() if over is None else (over,))
+            if self._threads is not None:
+                for i in running:
+                    self.envs[i].use_threads(max(1, self._threads // len(running)))
 
     def close(self) -> None:
         """Give back threads and processes."""
@@ -84,13 +97,15 @@ def collect(
     shares = [episodes // count + (i < episodes % count) for i in range(count)]
 
     def play(i: int) -> list[np.ndarray]:
-        return _play(lanes.envs[i], policy, jax.random.fold_in(key, i), shares[i], deterministic)
+        try:
+            return _play(lanes.envs[i], policy, jax.random.fold_in(key, i), shares[i], deterministic)
+        finally:
+            lanes.share_threads(running, over=i)
 
-    used = [i for i in range(count) if shares[i]]
-    if len(used) == 1:
-        return _batch([play(used[0])], episodes, rows, room)
-    with ThreadPoolExecutor(len(used)) as drivers:
-        return _batch(list(drivers.map(play, used)), episodes, rows, room)
+    running = {i for i in range(count) if shares[i]}
+    lanes.share_threads(running)
+    with ThreadPoolExecutor(len(running)) as drivers:
+        return _batch(list(drivers.map(play, sorted(running))), episodes, rows, room)
 
 
 def _play(
@@ -160,29 +175,36 @@ def _columns(log: list[tuple[np.ndarray, ...]]) -> list[np.ndarray]:
 
 def _batch(lanes: list[list[np.ndarray]], episodes: int, rows: int, room: int) -> Batch:
     """The lanes' episodes one after the other."""
-    joined = [np.concatenate(parts) if len(parts) > 1 else parts[0] for parts in zip(*lanes, strict=True)]
-    obs, action, reward, costs, t, _, last, truncated, broken, final_obs = joined
-    size = len(reward)
+    size = sum(len(columns[0]) for columns in lanes)
     capacity = -(-size // rows) * rows if rows else size
+    room = max(room, episodes)
 
-    def padded(x: np.ndarray, to: int = capacity) -> Any:
-        return np.concatenate([x, np.zeros((to - len(x), *x.shape[1:]), x.dtype)]) if to > len(x) else x
+    def joined(parts: Sequence[np.ndarray], to: int) -> Any:
+        """One after the other, and zeros up to this length."""
+        whole = np.empty((to, *parts[0].shape[1:]), parts[0].dtype)
+        used = sum(map(len, parts))
+        np.concatenate(parts, out=whole[:used])
+        whole[used:] = 0
+        return whole
+
+    *columns, final_obs = zip(*lanes, strict=True)
+    obs, action, reward, costs, t, valid, last, truncated, broken = (joined(c, capacity) for c in columns)
 
     # Rows of padding belong to the last episode, as episodes must be in order; they are not valid.
-    episode = np.minimum(np.cumsum(np.concatenate([[0], last[:-1]])), episodes - 1).astype(np.int32)
+    episode = np.minimum(np.cumsum(last, dtype=np.int32) - last, episodes - 1).astype(np.int32)
     made: Any = Batch  # NumPy arrays: JAX takes them over when the update is called
     whole: Batch = made(
-        obs=padded(obs),
-        action=padded(action),
-        reward=padded(reward),
-        costs=padded(costs),
-        t=padded(t),
-        episode=np.concatenate([episode, np.full(capacity - size, episodes - 1, np.int32)]),
-        last=padded(last),
-        valid=padded(np.ones(size, bool)),
-        final_obs=padded(final_obs, room),
-        truncated=padded(truncated[last], room),
-        present=padded(np.ones(episodes, bool), room),
+        obs=obs,
+        action=action,
+        reward=reward,
+        costs=costs,
+        t=t,
+        episode=episode,
+        last=last,
+        valid=valid,
+        final_obs=joined(final_obs, room),
+        truncated=joined([truncated[last]], room),
+        present=np.arange(room) < episodes,
         broken=np.int32(np.sum(broken[last])),
     )
     return whole
