@@ -260,12 +260,13 @@ def test_the_paper_s_preset_is_the_paper_s_table(env):
 
 
 @pytest.mark.parametrize("env", [*TABLE, "never-heard-of"])
-def test_our_preset_adds_calibration_and_critics_that_see_time_and_nothing_else(env):
+def test_our_preset_adds_calibration_and_critics_that_see_time_and_little_else(env):
     paper, ours = preset(env, "paper"), preset(env)
     assert ours.algo == CPO(calibration=0.1)
     assert ours.critic.sees_time
     assert (ours.critic.method, ours.critic.held_out) == ("adam", 0.1)
-    assert replace(ours, algo=paper.algo, critic=paper.critic) == paper
+    assert ours.gae == (0.98 if env.startswith("point-") else paper.gae)
+    assert replace(ours, algo=paper.algo, critic=paper.critic, gae=paper.gae) == paper
 
 
 def test_a_preset_takes_another_algorithm_and_keeps_a_calibration_that_was_asked_for():

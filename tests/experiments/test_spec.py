@@ -5,6 +5,7 @@ import pytest
 from corral import CorralError
 from corral.config import CPO, FPO, PDO, TRPO
 from corral.experiments import spec
+from corral.presets import preset
 
 from .conftest import SMALL
 
@@ -139,7 +140,8 @@ def test_figure_one_has_the_papers_parameters():
         for entry in fig1.runs:
             config = fig1.config(entry, env, "paper")
             assert (config.batch_size, config.cost_gae, config.iterations) == (batch, cost_gae, iterations)
-            assert (config.gamma, config.gae, config.trust.delta) == (0.995, 0.95, 0.01)
+            lam = 0.95 if entry.preset == "paper" else preset(env).gae
+            assert (config.gamma, config.gae, config.trust.delta) == (0.995, lam, 0.01)
             shaping = config.shaping
             shaped = (shaping.horizon, shaping.steps, shaping.coefficient) if config.shape_costs else None
             assert shaped == predictor
@@ -166,13 +168,19 @@ def test_figures_three_and_four_have_the_papers_runs():
 def test_the_ablations_lead_from_one_preset_to_the_other():
     ablations = spec.paper("ablations")
     configs = {e.label: ablations.config(e, "point-gather", "paper") for e in ablations.runs}
-    seen = {label: (c.algo.calibration, c.critic.method, c.critic.sees_time) for label, c in configs.items()}
+    seen = {
+        label: (c.algo.calibration, c.critic.method, c.critic.sees_time, c.gae, c.limit)
+        for label, c in configs.items()
+        if "limit 4.6" not in label
+    }
     assert sorted(seen.values()) == [
-        (0.0, "adam", False),
-        (0.0, "adam", True),
-        (0.0, "natural", False),
-        (0.0, "natural", True),
-        (0.1, "adam", True),
-        (0.1, "natural", False),
+        (0.0, "adam", False, 0.95, ()),
+        (0.0, "adam", True, 0.95, ()),
+        (0.0, "natural", False, 0.95, ()),
+        (0.0, "natural", False, 0.95, (0.091,)),
+        (0.0, "natural", False, 0.98, ()),
+        (0.0, "natural", True, 0.95, ()),
+        (0.1, "adam", True, 0.98, ()),
+        (0.1, "natural", False, 0.95, ()),
     ]
-    assert seen["paper"] == (0.0, "natural", False)
+    assert seen["paper"] == (0.0, "natural", False, 0.95, ())
