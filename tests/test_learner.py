@@ -107,7 +107,8 @@ class Iteration:
         ended = np.asarray(LENGTHS) / HORIZON
         after = np.asarray(self.state.critics(self.batch.final_obs, jnp.asarray(ended, jnp.float32)))
         bootstraps = np.asarray(self.batch.truncated) & (not config.time_limit_ends)
-        after = np.where(bootstraps[:, None], after, 0)
+        # A plain sum over the episode knows nothing beyond it.
+        after = np.where(bootstraps[:, None] & np.array([True, *[config.cost_gamma < 1] * m]), after, 0)
         gamma = np.array([config.gamma, *[config.cost_gamma] * m])
         lam = np.array([config.gae, *[config.cost_gae] * m])
         advantage, returns, row = np.zeros((ROWS, 1 + m)), np.zeros((ROWS, 1 + m)), 0
@@ -290,12 +291,21 @@ def test_a_time_limit_that_is_no_end_adds_the_value_of_the_final_observation(pen
     update, run = penalised
     it = run[1]
     truncated = np.asarray(it.batch.truncated)
-    for where, same in ((truncated, False), (~truncated, True)):
+    discounted = replace(PENALISED, cost_gamma=0.95)
+    for config, where, same in (
+        (discounted, truncated, False),
+        (discounted, ~truncated, True),
+        (PENALISED, truncated, True),  # costs that are summed up end with the episode
+    ):
+        _, before = update(numbers(config), it.state, it.batch, it.key)
         final_obs = jnp.where(jnp.asarray(where)[:, None], it.batch.final_obs + 3, it.batch.final_obs)
         changed = Iteration.__new__(Iteration)
-        changed.__dict__ |= it.__dict__ | {"batch": it.batch._replace(final_obs=final_obs)}
-        _, metrics = update(numbers(PENALISED), it.state, changed.batch, it.key)
-        assert np.array_equal(metrics["epsilon"], it.metrics["epsilon"]) is same
+        changed.__dict__ |= it.__dict__ | {
+            "batch": it.batch._replace(final_obs=final_obs),
+            "config": config,
+        }
+        _, metrics = update(numbers(config), it.state, changed.batch, it.key)
+        assert np.array_equal(metrics["epsilon"], before["epsilon"]) is same
         np.testing.assert_allclose(metrics["epsilon"], np.abs(changed.centred()[:, 1:]).max(0), rtol=1e-4)
 
 

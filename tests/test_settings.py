@@ -1,4 +1,3 @@
-import math
 import tomllib
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ ODD = Config(
     'an "odd"\n\\ name é\x7f𝄞',
     algo=PDO(nu=1e3, rate=1e-30),
     iterations=7,
-    limit=(0.1, -3.0, math.inf),
+    limit=(0.1, -3.0, 1e300),
     gamma=1 / 3,
     trust=TrustRegion(delta=5e-324),
     networks=Networks((1, 2, 3), "silu", -0.5, True),

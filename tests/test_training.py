@@ -5,13 +5,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import equinox as eqx
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import corral
-from corral import CorralError, checkpoint, envs, log, training
+from corral import CorralError, checkpoint, envs, log, nets, training
 from corral.config import CPO, FPO, PDO, TRPO, Config, Critic, Networks, Shaping, TrustRegion
 from corral.envs.base import Box, ConstraintSpec, Env, EnvSpec, Timestep
 from corral.trainer import Plan, Trainer
@@ -311,7 +312,7 @@ def test_a_run_plays_as_many_episodes_as_the_lengths_before_ask_for(on_host):
         ({"batch_size": 5}, r"batch_size 5 is smaller than one episode of walk \(up to 8 steps\)"),
         ({"iterations": 0}, "iterations must be at least 1"),
         ({"gamma": 1.5}, r"gamma must lie in \[0, 1\], got 1.5"),
-        ({"limit": (float("nan"), 1.0)}, r"limit\[0\] must be a number, got nan"),
+        ({"limit": (float("nan"), 1.0)}, r"limit\[0\] must be a finite number, got nan"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused_before_any_work(changes, message):
@@ -346,16 +347,99 @@ def test_training_from_python_takes_a_gymnasium_environment_and_the_user_s_own_c
     obs = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
     np.testing.assert_array_equal(again.policy(obs), result.policy(obs))
     np.testing.assert_array_equal(again.metrics["return"], result.metrics["return"])
+    assert set(again.metrics.columns) == set(result.metrics.columns)
+    np.testing.assert_array_equal(again.metrics["case"], result.metrics["case"])
+
+
+class Slide(gymnasium.Env):
+    """One number between 10 and 20 moves a point; after `breaks` episodes its reward is no number."""
+
+    observation_space = gymnasium.spaces.Box(-100, 100, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(10, 20, (1,), np.float32)
+
+    def __init__(self, breaks=1000):
+        self.left = breaks
+
+    def reset(self, *, seed=None, options=None):
+        self.left, self.t = self.left - 1, 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.t += 1
+        reward = float(action[0]) if self.left >= 0 else np.nan
+        return np.zeros(1, np.float32), reward, False, self.t == 5, {"cost": 1.0}
+
+
+SLIDE = dict(iterations=2, batch_size=40, horizon=5, networks=TINY, critic=Critic(), preset="paper")
+
+
+def test_training_from_python_takes_one_gymnasium_environment_as_it_is():
+    result = corral.train(Slide(), corral.CPO(), [corral.Constraint("time", 7.0)], **SLIDE)
+    # It costs 1 a step, 5 an episode, whatever it does.
+    np.testing.assert_array_equal(result.metrics["cost_time"], 5)
+    np.testing.assert_array_equal(result.metrics["length"], 5)
+    # And what the policy says can be given to it.
+    assert Slide.action_space.contains(result.policy(np.zeros(1)))
+    assert result.policy(np.zeros((3, 1))).shape == (3, 1)
+    drawn = [result.policy(np.zeros(1), deterministic=False) for _ in range(2)]
+    assert drawn[0] != drawn[1]
+    seeded = [result.policy(np.zeros(1), deterministic=False, seed=3) for _ in range(2)]
+    assert seeded[0] == seeded[1]
+
+
+def test_what_python_had_learned_before_an_error_comes_with_it():
+    # 8 episodes tell how long they are, 8 make the first batch and 8 the second; each reset begins one more.
+    limit = [corral.Constraint("time", 7.0)]
+    with pytest.raises(
+        CorralError, match="Slide handed out nan as reward after 1 steps of an episode"
+    ) as stopped:
+        corral.train(Slide(breaks=23), corral.CPO(), limit, **SLIDE)
+    assert len(stopped.value.result.metrics) == 1
+    assert Slide.action_space.contains(stopped.value.result.policy(np.zeros(1)))
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        eqx.nn.MLP(1, 1, 4, 1, key=jax.random.key(0)),  # one row at a time, with functions among its leaves
+        nets.MLP((1, 4, 1), "relu", jax.random.key(0)),  # all rows
+    ],
+)
+def test_a_network_of_the_user_s_own_is_trained_saved_and_loaded(net, tmp_path):
+    result = corral.train(lambda: Slide(), corral.CPO(), [corral.Constraint("time", 7.0)], net=net, **SLIDE)
+    before, after = (jax.tree.leaves(eqx.filter(n, eqx.is_array)) for n in (net, result.module.net))
+    assert len(before) == len(after)
+    assert any((np.asarray(a) != np.asarray(b)).any() for a, b in zip(before, after, strict=True))
+    result.save(tmp_path / "policy.npz")
+    obs = np.linspace(-1, 1, 7).reshape(7, 1)
+    again = corral.Result.load(tmp_path / "policy.npz", net)
+    np.testing.assert_array_equal(again.policy(obs), result.policy(obs))
+
+
+def test_a_network_that_does_not_fit_is_refused_before_any_work():
+    with pytest.raises(
+        CorralError, match=r"net must map observations \(n, 1\) to \(n, 1\), or one \(1,\) to \(1,\)"
+    ):
+        corral.train(Slide(), corral.TRPO(), net=eqx.nn.MLP(1, 2, 4, 1, key=jax.random.key(0)), **SLIDE)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("CartPole-v1", corral.CPO()), "has no costs, and CPO needs a constraint"),
+        (("CartPole-v1", corral.CPO()), "brings no constraint, and CPO needs one"),
         (("point-gahter",), "no environment is called 'point-gahter'; did you mean 'point-gather'"),
         (
             ("point-gather", None, [corral.Constraint("x", 1.0)]),
             "point-gather has no constraint x; it has bombs",
+        ),
+        (
+            ("point-gather", None, [corral.Constraint("bombs", np.inf)]),
+            "the limit of bombs must be finite",
+        ),
+        (
+            ("CartPole-v1", None, [corral.Constraint("x", 1.0), corral.Constraint("x", 2.0)]),
+            "two constraints have the name x",
         ),
     ],
 )

@@ -14,10 +14,14 @@ _EXPORTS: dict[str, str] = {
     "Config": "corral.config",
     "Constraint": "corral.api",
     "CorralError": "corral.errors",
+    "Critic": "corral.config",
     "FPO": "corral.config",
+    "Networks": "corral.config",
     "PDO": "corral.config",
     "Result": "corral.api",
+    "Shaping": "corral.config",
     "TRPO": "corral.config",
+    "TrustRegion": "corral.config",
     "train": "corral.api",
 }
 
@@ -29,7 +33,11 @@ __all__ = [
     "Config",
     "Constraint",
     "CorralError",
+    "Critic",
+    "Networks",
     "Result",
+    "Shaping",
+    "TrustRegion",
     "__version__",
     "train",
 ]

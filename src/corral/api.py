@@ -16,7 +16,7 @@ from corral.envs.base import Box, ConstraintSpec, Discrete, Env, EnvSpec, HostEn
 from corral.errors import CorralError, require, require_finite
 from corral.nets import Policy
 from corral.rollout.host import Lanes
-from corral.trainer import Trainer
+from corral.trainer import Row, Trainer
 
 
 @dataclass(frozen=True)
@@ -44,40 +44,41 @@ class Result:
     metrics: log.Metrics
     """One row per iteration, as in metrics.csv."""
 
-    def policy(self, obs: Any, *, deterministic: bool = True, seed: int = 0) -> np.ndarray:
-        """Actions for one observation (o,) or a batch (n, o): the most likely ones, or drawn at random."""
+    def policy(self, obs: Any, *, deterministic: bool = True, seed: int | None = None) -> np.ndarray:
+        """Actions for one observation (o,) or a batch (n, o), as the environment's `step` takes them.
+
+        The most likely ones, or drawn at random: differently in every call, unless a seed is given.
+        """
         obs = np.asarray(obs, np.float32)
         one = obs.ndim == 1
         require(
             obs.ndim in (1, 2) and obs.shape[-1] == self.spec.observation_size,
             f"obs must have shape ({self.spec.observation_size},) or (n, {self.spec.observation_size}), got {obs.shape}",
         )
-        action = np.asarray(_act(self.module, jnp.atleast_2d(obs), jax.random.key(seed), deterministic))
+        seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
+        drawn = np.asarray(_act(self.module, jnp.atleast_2d(obs), jax.random.key(seed), deterministic))
+        action = self.spec.action.outside(drawn)
         return np.asarray(action[0]) if one else action
 
     def save(self, path: Path | str) -> None:
         """Write the policy and its metrics to one file of plain arrays."""
-        numbers = {
-            name: self.metrics[name] for name in self.metrics.columns if self.metrics[name].dtype.kind in "if"
-        }
         meta = {
             "spec": asdict(self.spec),
             "discrete": isinstance(self.spec.action, Discrete),
             "networks": asdict(self.networks),
+            "metrics": {name: np.asarray(self.metrics[name]).tolist() for name in self.metrics.columns},
         }
-        columns = {name: np.asarray(values) for name, values in numbers.items()}
-        checkpoint.write(
-            Path(path), self.module, meta | {"metrics": {n: v.tolist() for n, v in columns.items()}}
-        )
+        checkpoint.write(Path(path), self.module, meta)
 
     @staticmethod
     def load(path: Path | str, net: Any | None = None) -> "Result":
         """Read what `save` wrote; `net` is needed where the policy was trained with a network of your own."""
         meta = checkpoint.read_meta(Path(path))
         said = meta["spec"]
-        kind: Callable[[int], Box | Discrete] = Discrete if meta["discrete"] else Box
+        kind: Callable[..., Box | Discrete] = Discrete if meta["discrete"] else Box
+        action = {k: tuple(v) if isinstance(v, list) else v for k, v in said["action"].items()}
         constraints = tuple(ConstraintSpec(**c) for c in said["constraints"])
-        spec = EnvSpec(**(said | {"action": kind(said["action"]["size"]), "constraints": constraints}))
+        spec = EnvSpec(**(said | {"action": kind(**action), "constraints": constraints}))
         networks = Networks(**(meta["networks"] | {"hidden": tuple(meta["networks"]["hidden"])}))
         like = nets.make_policy(spec, networks, jax.random.key(0), net)
         module, _ = checkpoint.load(Path(path), like)
@@ -93,7 +94,7 @@ def _act(policy: Policy, obs: Any, key: Any, deterministic: bool) -> Any:
 
 
 def train(
-    env: str | Env | HostEnv | Callable[[], Any],
+    env: Any,
     algo: Algo | None = None,
     constraints: Sequence[Constraint] = (),
     *,
@@ -108,10 +109,13 @@ def train(
 ) -> Result:
     """Train a policy and return it with its metrics.
 
-    `env` is a name from `corral envs`, a Gymnasium id, a function that makes a Gymnasium environment, or an environment of
-    Corral's own contract. `constraints` are needed where the environment does not bring its own; `horizon` where a
-    Gymnasium environment states no time limit. `net` replaces the policy's network by an Equinox module from observations
-    (n, o) to (n, actions). Further keywords are fields of `corral.Config`, such as gamma=0.99.
+    `env` is a name from `corral envs`, a Gymnasium id, a Gymnasium environment, a function that makes one (of which there
+    will be several side by side), or an environment of Corral's own contract. `constraints` are needed where the
+    environment does not bring its own; `horizon` where a Gymnasium environment states no time limit. `net` replaces the
+    policy's network by an Equinox module from an observation to an action, or from (n, o) to (n, actions). Further
+    keywords are fields of `corral.Config`, such as gamma=0.99.
+
+    Where an error of ours or Ctrl-C ends the training early, the exception's `result` is what was learned before it.
     """
     name = env if isinstance(env, str) else getattr(getattr(env, "spec", None), "name", "custom")
     ours = isinstance(env, str) and env in envs.names()
@@ -126,26 +130,45 @@ def train(
     )
     chosen = {"iterations": iterations, "batch_size": batch_size, "seed": seed} | fields
     config = replace(config, **{name: value for name, value in chosen.items() if value is not None})
+    _check(constraints)
     made = _environment(env, config, constraints, horizon)
     if constraints and (ours or isinstance(env, Env | HostEnv)):
         config = replace(config, limit=_limits(made.spec, constraints))
     if not isinstance(config.algo, CPO) or made.spec.constraints:
         config = replace(config, shape_costs=config.shape_costs and len(made.spec.constraints) > 0)
     trainer = Trainer([config], made, net)
-    state, plan, rows = trainer.initial(), None, []
+    state, plan = trainer.initial(), None
+    rows: list[Row] = []
     columns = log.columns(trainer.names)
     onlooker = watcher or training.Silent()
-    for _ in range(config.iterations):
-        plan = trainer.plan(state, plan)
-        state, (row,) = trainer.iterate(state, plan)
-        rows.append(row)
-        onlooker.update(training.shown([row]))
-    metrics = log.Metrics({name: np.asarray([row[name] for row in rows]) for name in columns})
-    return Result(trainer.run(state, 0).policy, made.spec, config.networks, metrics)
+
+    def result() -> Result:
+        metrics = log.Metrics({name: np.asarray([row[name] for row in rows]) for name in columns})
+        return Result(trainer.run(state, 0).policy, made.spec, config.networks, metrics)
+
+    try:
+        for _ in range(config.iterations):
+            plan = trainer.plan(state, plan)
+            state, (row,) = trainer.iterate(state, plan)
+            rows.append(row)
+            onlooker.update(training.shown([row]))
+    except (CorralError, KeyboardInterrupt) as stopped:
+        stopped.result = result()  # type: ignore[union-attr]
+        raise
+    return result()
+
+
+def _check(constraints: Sequence[Constraint]) -> None:
+    """Names that can be told apart, limits that are numbers."""
+    names = [c.name for c in constraints]
+    for name in names:
+        require(names.count(name) == 1, f"two constraints have the name {name}: give each its own")
+    for c in constraints:
+        require_finite(f"the limit of {c.name}", c.limit)
 
 
 def _environment(
-    env: str | Env | HostEnv | Callable[[], Any],
+    env: Any,
     config: Config,
     constraints: Sequence[Constraint],
     horizon: int | None,
@@ -156,13 +179,11 @@ def _environment(
         return training.make_env(config)
     if isinstance(env, str) and "/" not in env and "-v" not in env:
         envs.spec(env)  # raises, with the nearest name
-    if not isinstance(env, str) and not callable(env):
-        raise CorralError(
-            f"env must be a name, an environment or a function that makes one, got {type(env).__name__}: "
-            "write `lambda: my_env` so that several can be made"
-        )
-    for c in constraints:
-        require_finite(f"the limit of {c.name}", c.limit)
+    single = callable(getattr(env, "step", None)) and callable(getattr(env, "reset", None))
+    require(
+        isinstance(env, str) or single or callable(env),
+        f"env must be a name, an environment or a function that makes one, got {type(env).__name__}",
+    )
     functions = [c.cost for c in constraints]
     given = [f for f in functions if f is not None]
     require(
@@ -170,8 +191,8 @@ def _environment(
         "either every constraint has a cost function or none has: the costs come from one place",
     )
     specs = [ConstraintSpec(c.name, float(c.limit)) for c in constraints]
-    slots = max(2, min(16, config.batch_size // (horizon or 1000)))
-    return envs.from_gymnasium(env, slots, specs, given or None, horizon)
+    slots = 1 if single else max(2, min(16, config.batch_size // (horizon or 1000)))
+    return envs.from_gymnasium((lambda: env) if single else env, slots, specs, given or None, horizon)
 
 
 def _limits(spec: EnvSpec, constraints: Sequence[Constraint]) -> tuple[float, ...]:

@@ -4,7 +4,9 @@ The defaults of a field are the paper's where the paper has one; `presets.py` ho
 """
 
 import copy
-from dataclasses import dataclass, field, fields
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
 from corral.errors import require, require_in
@@ -85,8 +87,9 @@ class CPO:
     """Constrained policy optimization: the best step that satisfies the linearised constraints."""
 
     name: Literal["cpo"] = field(default="cpo", kw_only=True)
-    calibration: float = 0.0
-    """Rate of the running average of (realised − aimed) change of each cost, taken off its limit; 0: the paper's CPO."""
+    calibration: float | None = None
+    """Rate of the running average of (realised − aimed) change of each cost, taken off its limit; 0: the paper's CPO.
+    None leaves it to the preset: 0 in `paper`, 0.1 in `corral`."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,8 @@ class Config:
     cost_gae: float = 1.0
     """The same for costs."""
     time_limit_ends: bool = True
-    """Treat a time limit as the end of the episode (the paper); otherwise the value of what comes after is added."""
+    """Treat a time limit as the end of the episode (the paper); otherwise the value of what comes after is added, for
+    costs only where they are discounted: a limit on the sum over an episode knows nothing beyond it."""
     trust: TrustRegion = field(default_factory=TrustRegion)
     """The trust-region step."""
     networks: Networks = field(default_factory=Networks)
@@ -164,22 +168,55 @@ class Config:
         require(self.batch_size >= 1, f"batch_size must be at least 1, got {self.batch_size}")
         for name in ("gamma", "cost_gamma", "gae", "cost_gae"):
             require_in(name, getattr(self, name), 0, 1)
-        for i, limit in enumerate(self.limit):
-            require(limit == limit, f"limit[{i}] must be a number, got {limit}")
-        require(self.trust.delta > 0, f"trust.delta must be positive, got {self.trust.delta}")
-        require(self.trust.cg_iterations >= 1, "trust.cg_iterations must be at least 1")
+        for name, value in _floats(self):
+            require(math.isfinite(value), f"{name} must be a finite number, got {value}")
         require_in("trust.fisher_fraction", self.trust.fisher_fraction, 0, 1, closed="(]")
+        require_in("trust.shrink", self.trust.shrink, 0, 1, closed="()")
+        for name in _POSITIVE:
+            require(_get(self, name) > 0, f"{name} must be positive, got {_get(self, name)}")
+        for name in _COUNTS:
+            require(_get(self, name) >= 1, f"{name} must be at least 1, got {_get(self, name)}")
+        for name in _NOT_NEGATIVE:
+            require(_get(self, name) >= 0, f"{name} must not be negative, got {_get(self, name)}")
         require(len(self.networks.hidden) >= 1, "networks.hidden must name at least one layer")
         require(
             all(n >= 1 for n in self.networks.hidden),
             f"networks.hidden must be positive, got {self.networks.hidden}",
         )
-        require(self.critic.epochs >= 1, f"critic.epochs must be at least 1, got {self.critic.epochs}")
         require_in("critic.held_out", self.critic.held_out, 0, 0.9)
-        require(self.shaping.horizon >= 1, f"shaping.horizon must be at least 1, got {self.shaping.horizon}")
         require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), got {self.seed}")
-        if isinstance(self.algo, CPO):
-            require_in("algo.calibration", self.algo.calibration, 0, 1)
+        match self.algo:
+            case CPO(calibration=float() | int() as rate):
+                require_in("algo.calibration", rate, 0, 1)
+            case PDO(nu=nu, rate=rate):
+                require(nu >= 0, f"algo.nu must not be negative, got {nu}")
+                require(rate >= 0, f"algo.rate must not be negative, got {rate}")
+            case FPO(penalty=penalty):
+                require(penalty >= 0, f"algo.penalty must not be negative, got {penalty}")
+
+
+_POSITIVE = ("trust.delta", "critic.step", "critic.learning_rate", "shaping.learning_rate")
+_COUNTS = (
+    "trust.cg_iterations",
+    "trust.candidates",
+    "critic.epochs",
+    "critic.minibatch",
+    "shaping.horizon",
+    "shaping.hidden",
+)
+_NOT_NEGATIVE = ("trust.damping", "shaping.coefficient", "shaping.steps", "shaping.start")
+
+
+def _floats(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Every number with a fraction, by the name of its field."""
+    for f in fields(config):
+        name, value = f"{prefix}{f.name}", getattr(config, f.name)
+        if is_dataclass(value):
+            yield from _floats(value, f"{name}.")
+        elif isinstance(value, tuple):
+            yield from ((f"{name}[{i}]", x) for i, x in enumerate(value) if isinstance(x, float))
+        elif isinstance(value, float):
+            yield name, value
 
 
 # -- numbers and program ----------------------------------------------------------------------------------------------
@@ -195,7 +232,8 @@ def numbers(config: Config) -> Numbers:
     """
     names = ["limit", "gamma", "cost_gamma", "gae", "cost_gae", "trust.delta", "shaping.coefficient"]
     names += [f"algo.{f.name}" for f in fields(config.algo) if f.name != "name"]
-    return {name: _get(config, name) for name in names}
+    found = {name: _get(config, name) for name in names}
+    return {name: 0.0 if value is None else value for name, value in found.items()}
 
 
 def with_numbers(config: Config, values: Numbers) -> Config:

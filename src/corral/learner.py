@@ -91,9 +91,10 @@ def update(
     after = jnp.zeros((batch.present.shape[0], 1 + m))
     if not config.time_limit_ends:
         ended_at = jax.ops.segment_sum(valid.astype(jnp.float32), batch.episode, num_segments=after.shape[0])
-        after = jnp.where(
-            batch.truncated[:, None], state.critics(batch.final_obs, ended_at / spec.horizon), 0
-        )
+        # An undiscounted sum has no value beyond its episode, and a target of V(s) = cost + V(s') no fixed point.
+        goes_on = jnp.asarray([True] + [config.cost_gamma < 1] * m)
+        follows = batch.truncated[:, None] & goes_on
+        after = jnp.where(follows, state.critics(batch.final_obs, ended_at / spec.horizon), 0)
     gamma = jnp.asarray([config.gamma] + [config.cost_gamma] * m)
     lam = jnp.asarray([config.gae] + [config.cost_gae] * m)
     advantage, returns = advantages(earned, values, after, batch, gamma, lam)

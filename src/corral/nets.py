@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Key
 
 from corral.config import Networks
 from corral.envs.base import Box, EnvSpec
+from corral.errors import CorralError, require
 from corral.trust_region.fisher import Categorical, Gaussian
 
 Distribution = Gaussian | Categorical
@@ -90,6 +91,41 @@ class Policy(eqx.Module):
         return Gaussian(out, jnp.broadcast_to(self.log_std, out.shape))
 
 
+class Adopted(eqx.Module):
+    """A user's network. Its arrays are part of the policy; what else is in it, such as functions, is part of the program."""
+
+    arrays: Any
+    rest: Any = eqx.field(static=True)
+    by_row: bool = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, "n i"]) -> Float[Array, "n o"]:
+        """As the user's network, on rows."""
+        net = eqx.combine(self.arrays, self.rest)
+        out: Array = jax.vmap(net)(x) if self.by_row else net(x)
+        return out
+
+
+def adopt(net: Any, inputs: int, outputs: int) -> Any:
+    """A module from rows to rows, made of arrays, for one that is that, or that takes one row as Equinox's layers do."""
+    require(callable(net), f"net must be an Equinox module that can be called, got {type(net).__name__}")
+    arrays, rest = eqx.partition(net, eqx.is_array)
+    rows, found = jax.ShapeDtypeStruct((3, inputs), jnp.float32), []
+    for by_row in (False, True):
+        adopted = Adopted(arrays, rest, by_row)
+        try:
+            shape = getattr(eqx.filter_eval_shape(adopted, rows), "shape", "no array")
+        except (TypeError, ValueError) as error:
+            found.append(f"({str(error).splitlines()[0][:80]})")
+            continue
+        if shape == (3, outputs):
+            return adopted if by_row or jax.tree.leaves(rest) else net
+        found.append(str(shape))
+    raise CorralError(
+        f"net must map observations (n, {inputs}) to (n, {outputs}), or one ({inputs},) to ({outputs},): "
+        f"of 3 observations it made {found[0]}, of one at a time {found[1]}"
+    )
+
+
 def make_policy(spec: EnvSpec, networks: Networks, key: Key[Array, ""], net: Any | None = None) -> Policy:
     """A fresh policy for an environment; `net` replaces the default network."""
     o, k = spec.observation_size, spec.action.size
@@ -101,6 +137,8 @@ def make_policy(spec: EnvSpec, networks: Networks, key: Key[Array, ""], net: Any
     normalizer = None
     if networks.normalize_observations:
         normalizer = Normalizer(jnp.zeros(o), jnp.zeros(o), jnp.zeros(()))
+    else:
+        net = adopt(net, o, k)
     log_std = jnp.full(k, networks.log_std, jnp.float32) if isinstance(spec.action, Box) else None
     return Policy(net, log_std, normalizer)
 

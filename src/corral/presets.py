@@ -69,6 +69,6 @@ def preset(env: str, name: Preset = "corral", algo: Algo | None = None) -> Confi
             config = replace(config, critic=_POINT_CRITIC, gae=_POINT_GAE)
         else:
             config = replace(config, critic=_CRITIC)
-        if isinstance(config.algo, CPO) and config.algo.calibration == 0:
+        if isinstance(config.algo, CPO) and config.algo.calibration is None:
             config = replace(config, algo=replace(config.algo, calibration=0.1))
     return config

@@ -133,14 +133,33 @@ def test_the_horizon_truncates_and_inactive_slots_wait():
     assert step.obs[1] == start[1]
 
 
-def test_an_observation_that_is_not_finite_ends_the_episode_and_is_reported():
+def test_what_is_not_finite_is_an_error_that_names_environment_field_and_step():
     env = from_gymnasium(Walker, 1, ONE, horizon=10)
     env.reset(0)
-    for _ in range(2):
-        step = env.step(np.ones((1, 1)))
-    assert step.broken.all()
-    assert step.terminated.all()
-    assert all(np.isfinite(part).all() for part in step)
+    env.step(np.ones((1, 1)))
+    with pytest.raises(
+        CorralError, match=r"^Walker handed out nan as observation after 2 steps of an episode$"
+    ):
+        env.step(np.ones((1, 1)))
+    costly = from_gymnasium(Walker, 1, ONE, [lambda *_: float("inf")], horizon=10)
+    costly.reset(0)
+    with pytest.raises(CorralError, match=r"^Walker handed out inf as costs after 1 steps of an episode$"):
+        costly.step(np.zeros((1, 1)))
+
+
+def test_copies_must_be_copies():
+    single = Walker()
+    with pytest.raises(CorralError, match="the function that makes Walker must make a new one each time"):
+        from_gymnasium(lambda: single, 2, ONE, horizon=10)
+
+
+def test_a_specification_knows_the_actions_of_the_environment():
+    box = from_gymnasium(Walker, 1, ONE, horizon=10).spec.action
+    # -1 stands for -1, 1 for 3.
+    np.testing.assert_array_equal(box.outside(np.array([[-1.0], [0.0], [1.0], [9.0]])), [[-1], [1], [3], [3]])
+    assert envs.Discrete(2, start=5).outside(np.array([0, 1])).tolist() == [5, 6]
+    assert envs.Box(4, shape=(2, 2)).outside(np.zeros((3, 4))).shape == (3, 2, 2)
+    assert envs.Box(2).outside(np.array([7.0, -7.0])).tolist() == [7.0, -7.0]
 
 
 def test_discrete_actions_and_no_constraints():

@@ -11,7 +11,7 @@ out of reach within the trust region, ē may only shrink: every step would go on
 policy could cost so little.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -37,10 +37,14 @@ def init(config: CPO, m: int) -> State:
     return State(jnp.zeros(m), jnp.zeros(m))
 
 
+def _rate(config: CPO) -> Any:
+    return 0.0 if config.calibration is None else config.calibration
+
+
 def update(config: CPO, state: State, local: Local, constraints: Constraints) -> tuple[State, Step]:
     """One CPO step."""
     error = constraints.realised - state.aimed
-    rate = jnp.where(constraints.comparable, config.calibration, 0)
+    rate = jnp.where(constraints.comparable, _rate(config), 0)
     excess = state.excess + rate * (error - state.excess)
     limit = constraints.limit - excess
     c = constraints.value - limit

@@ -33,6 +33,19 @@ class Box:
     """Continuous actions: vectors of `size` numbers, roughly in [-1, 1]."""
 
     size: int
+    low: tuple[float, ...] | None = None
+    """What -1 stands for in an environment of another contract, such as Gymnasium's; None: nothing is mapped."""
+    high: tuple[float, ...] | None = None
+    """What 1 stands for there."""
+    shape: tuple[int, ...] | None = None
+    """The shape of its actions; None: (size,)."""
+
+    def outside(self, actions: np.ndarray) -> np.ndarray:
+        """Actions (..., size) as that environment takes them, clipped to its range."""
+        if self.low is not None:
+            low, high = np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
+            actions = low + (np.clip(actions, -1, 1) + 1) / 2 * (high - low)
+        return actions if self.shape is None else actions.reshape(*actions.shape[:-1], *self.shape)
 
 
 @dataclass(frozen=True)
@@ -40,6 +53,12 @@ class Discrete:
     """One of `size` actions, an integer 0..size-1."""
 
     size: int
+    start: int = 0
+    """What 0 stands for in an environment of another contract."""
+
+    def outside(self, actions: np.ndarray) -> np.ndarray:
+        """Actions as that environment takes them."""
+        return np.asarray(actions + self.start)
 
 
 @dataclass(frozen=True)

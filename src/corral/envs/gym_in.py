@@ -30,7 +30,8 @@ def from_gymnasium(
     Safety-Gymnasium) if there is a single constraint. `horizon` is needed where the environment states no
     `max_episode_steps`.
 
-    Observations are flattened. Actions of a bounded box are mapped from [-1, 1] onto it and clipped.
+    Observations are flattened. Actions of a bounded box are mapped from [-1, 1] onto it and clipped. What is not a finite
+    number is an error, named.
     """
     require(num_envs >= 1, f"num_envs must be at least 1, got {num_envs}")
     require(
@@ -38,7 +39,13 @@ def from_gymnasium(
         f"costs must have a function for each of the {len(constraints)} constraints, got {len(costs or ())}",
     )
     builder = (lambda: gymnasium.make(make)) if isinstance(make, str) else make
-    return _GymnasiumHost([builder() for _ in range(num_envs)], tuple(constraints), costs, horizon)
+    made = [builder() for _ in range(num_envs)]
+    require(
+        len(set(map(id, made))) == num_envs,
+        f"the function that makes {type(made[0]).__name__} must make a new one each time it is called: it gave the same "
+        "twice. Hand over the environment itself, and one robot is trained with it",
+    )
+    return _GymnasiumHost(made, tuple(constraints), costs, horizon)
 
 
 class _GymnasiumHost(HostEnv):
@@ -57,9 +64,11 @@ class _GymnasiumHost(HostEnv):
         space = first.action_space
         match space:
             case gymnasium.spaces.Discrete():
-                action: Box | Discrete = Discrete(int(space.n))
+                action: Box | Discrete = Discrete(int(space.n), int(space.start))
             case gymnasium.spaces.Box():
-                action = Box(int(np.prod(space.shape)))
+                bounds = [tuple(map(float, end.ravel())) for end in (space.low, space.high)]
+                low, high = bounds if space.is_bounded() else (None, None)
+                action = Box(int(np.prod(space.shape)), low, high, tuple(space.shape))
             case _:
                 raise CorralError(f"{name} has actions of {space}; only Box and Discrete are supported")
         assert horizon is not None
@@ -83,7 +92,7 @@ class _GymnasiumHost(HostEnv):
     def step(self, actions: np.ndarray, active: np.ndarray | None = None, restart: bool = True) -> HostStep:
         n, m = self.num_envs, len(self.spec.constraints)
         reward, costs = np.zeros(n, np.float32), np.zeros((n, m), np.float32)
-        terminated, truncated, broken = np.zeros((3, n), bool)
+        terminated, truncated = np.zeros((2, n), bool)
         final_obs = self._obs.copy()
         for slot in range(n) if active is None else np.flatnonzero(active).tolist():
             action = self._to_env(actions[slot])
@@ -92,16 +101,16 @@ class _GymnasiumHost(HostEnv):
             paid = self._price(self._latest[slot], action, next_obs, info, cost)
             self._latest[slot] = next_obs
             self._steps[slot] += 1
-            broken[slot] = not (np.isfinite(flat).all() and np.isfinite([earned, *paid]).all())
-            if not broken[slot]:
-                final_obs[slot], reward[slot], costs[slot] = flat, earned, paid
-            terminated[slot] = ended or broken[slot]
-            truncated[slot] = (cut or self._steps[slot] >= self.spec.horizon) and not terminated[slot]
+            self._require_finite(slot, observation=flat, reward=earned, costs=paid)
+            final_obs[slot], reward[slot], costs[slot] = flat, earned, paid
+            terminated[slot] = ended
+            truncated[slot] = (cut or self._steps[slot] >= self.spec.horizon) and not ended
             self._obs[slot] = final_obs[slot]
             if terminated[slot] or truncated[slot]:
                 self._episodes[slot] += 1
                 self._begin(slot)
-        return HostStep(self._obs.copy(), reward, costs, terminated, truncated, final_obs, broken)
+        nothing_broke = np.zeros(n, bool)
+        return HostStep(self._obs.copy(), reward, costs, terminated, truncated, final_obs, nothing_broke)
 
     def close(self) -> None:
         for env in self._envs:
@@ -114,18 +123,24 @@ class _GymnasiumHost(HostEnv):
         self._latest[slot], _ = env.reset(seed=int(stream.generate_state(1)[0]))
         self._obs[slot] = self._flat(self._latest[slot])
         self._steps[slot] = 0
+        self._require_finite(slot, observation=self._obs[slot])
+
+    def _require_finite(self, slot: int, **fields: Any) -> None:
+        for name, value in fields.items():
+            bad = np.asarray(value)[~np.isfinite(value)]
+            if bad.size:
+                raise CorralError(
+                    f"{self.spec.name} handed out {bad.flat[0]} as {name} after {self._steps[slot]} steps of an episode"
+                )
 
     def _flat(self, obs: Any) -> np.ndarray:
         return np.asarray(flatten(self._envs[0].observation_space, obs), np.float32)
 
     def _to_env(self, action: Any) -> Any:
-        space = self._envs[0].action_space
-        if isinstance(space, gymnasium.spaces.Discrete):
-            return space.start + int(action)
-        action = np.asarray(action, space.dtype).reshape(space.shape)
-        if not space.is_bounded():
-            return action
-        return (space.low + (np.clip(action, -1, 1) + 1) / 2 * (space.high - space.low)).astype(space.dtype)
+        outside = self.spec.action.outside(np.asarray(action))
+        if isinstance(self.spec.action, Discrete):
+            return int(outside)
+        return outside.astype(self._envs[0].action_space.dtype)
 
     def _price(
         self, obs: Any, action: Any, next_obs: Any, info: dict[str, Any], cost: float | None
@@ -141,7 +156,8 @@ class _GymnasiumHost(HostEnv):
         if len(constraints) > 1 or (constraints and cost is None):
             raise CorralError(
                 f"{self.spec.name} reports no cost for {[c.name for c in constraints]}, neither by these names in "
-                'info["costs"] nor, for a single constraint, in info["cost"]; give `costs` functions'
+                'info["costs"] nor, for a single constraint, in info["cost"]; give each a function: '
+                "Constraint(name, limit, cost=...)"
             )
         return [float(cost)] if constraints and cost is not None else []
 
