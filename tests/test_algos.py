@@ -38,7 +38,7 @@ def make_problem(kind="gaussian", m=1, seed=0):
         action=jnp.asarray(action),
         weight=jnp.full(ROWS, 1 / ROWS),
         advantage=jnp.asarray(advantage),
-        cost_weight=jnp.full(ROWS, 1 / EPISODES),
+        cost_weight=jnp.full((ROWS, m), 1 / EPISODES),
         cost_advantage=jnp.asarray(cost_advantage),
     )
     return policy, samples

@@ -40,7 +40,8 @@ PENALISED = Config(
 
 
 def spec(m):
-    constraints = (ConstraintSpec("often", 1.5), ConstraintSpec("dear", 40.0))[:m]
+    # The first is discounted as the run says, the second by itself.
+    constraints = (ConstraintSpec("often", 1.5), ConstraintSpec("dear", 40.0, discount=0.8))[:m]
     return EnvSpec("toy", 2, Box(2), HORIZON, constraints)
 
 
@@ -84,6 +85,11 @@ class Iteration:
         self.valid = np.asarray(self.batch.valid)
 
     @property
+    def cost_gammas(self):
+        """γ of each cost's return."""
+        return np.array([self.config.cost_gamma, 0.8][: self.m])
+
+    @property
     def bonus(self):
         """α·P(unsafe ahead) once the shaping has begun, by the predictors as they were before the update."""
         if not self.config.shape_costs or int(self.state.iteration) < self.config.shaping.start:
@@ -108,8 +114,8 @@ class Iteration:
         after = np.asarray(self.state.critics(self.batch.final_obs, jnp.asarray(ended, jnp.float32)))
         bootstraps = np.asarray(self.batch.truncated) & (not config.time_limit_ends)
         # A plain sum over the episode knows nothing beyond it.
-        after = np.where(bootstraps[:, None] & np.array([True, *[config.cost_gamma < 1] * m]), after, 0)
-        gamma = np.array([config.gamma, *[config.cost_gamma] * m])
+        after = np.where(bootstraps[:, None] & np.array([True, *(self.cost_gammas < 1)]), after, 0)
+        gamma = np.array([config.gamma, *self.cost_gammas])
         lam = np.array([config.gae, *[config.cost_gae] * m])
         advantage, returns, row = np.zeros((ROWS, 1 + m)), np.zeros((ROWS, 1 + m)), 0
         for e, length in enumerate(LENGTHS):
@@ -136,7 +142,7 @@ class Iteration:
             e = (action - np.asarray(z.mean)) / np.exp(np.asarray(z.log_std))
             log_probs.append(-(e**2 / 2 + np.asarray(z.log_std)).sum(1))
         change = np.exp(log_probs[0] - log_probs[1]) - 1
-        return self.sums(change[:, None] * self.centred()[:, 1:], self.config.cost_gamma).mean(0)
+        return self.sums(change[:, None] * self.centred()[:, 1:], self.cost_gammas).mean(0)
 
 
 def compiled(config, m):
@@ -173,8 +179,8 @@ def test_returns_costs_and_their_errors_are_means_over_episodes(constrained, pen
     for it in (*constrained[1], *penalised[1]):
         sums = {
             "return": it.sums(it.batch.reward),
-            "cost": it.sums(it.batch.costs, it.config.cost_gamma),
-            "shaped_cost": it.sums(it.batch.costs + it.bonus, it.config.cost_gamma),
+            "cost": it.sums(it.batch.costs, it.cost_gammas),
+            "shaped_cost": it.sums(it.batch.costs + it.bonus, it.cost_gammas),
         }
         for name, found in sums.items():
             np.testing.assert_allclose(np.atleast_1d(it.metrics[name]), found.mean(0), rtol=1e-4, atol=1e-5)
@@ -244,7 +250,7 @@ def test_critics_are_judged_before_they_are_fitted_to_the_batch(constrained, pen
 def test_reward_advantages_are_standardised_and_cost_advantages_only_centred(constrained):
     it = constrained[1][3]
     advantage, _, _ = it.advantages()
-    samples = learner._samples(it.batch, jnp.asarray(advantage, jnp.float32), jnp.ones(ROWS))
+    samples = learner._samples(it.batch, jnp.asarray(advantage, jnp.float32), jnp.ones((ROWS, 2)))
     rewards, costs = np.asarray(samples.advantage)[it.valid], np.asarray(samples.cost_advantage)[it.valid]
     np.testing.assert_allclose([rewards.mean(), rewards.std()], [0, 1], atol=1e-5)
     expected = advantage[it.valid] - advantage[it.valid].mean(0)
@@ -254,12 +260,14 @@ def test_reward_advantages_are_standardised_and_cost_advantages_only_centred(con
     # And what is not valid weighs nothing.
     np.testing.assert_array_equal(np.asarray(samples.weight)[~it.valid], 0)
     np.testing.assert_array_equal(np.asarray(samples.cost_weight)[~it.valid], 0)
-    np.testing.assert_allclose([np.sum(samples.weight), np.sum(samples.cost_weight)], [1, 30 / 6], rtol=1e-6)
+    np.testing.assert_allclose(
+        [np.sum(samples.weight), *np.sum(samples.cost_weight, 0)], [1, 5, 5], rtol=1e-6
+    )
 
 
 def test_rewards_that_do_not_vary_give_no_advantage_instead_of_a_division_by_zero(constrained):
     it = constrained[1][0]
-    samples = learner._samples(it.batch, jnp.full((ROWS, 3), 4.0), jnp.ones(ROWS))
+    samples = learner._samples(it.batch, jnp.full((ROWS, 3), 4.0), jnp.ones((ROWS, 2)))
     np.testing.assert_array_equal(samples.advantage, 0)
 
 

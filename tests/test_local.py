@@ -43,7 +43,7 @@ class Problem:
             action=jnp.asarray(self.action),
             weight=jnp.asarray(valid / self.n),
             advantage=jnp.asarray(self.advantage),
-            cost_weight=jnp.asarray(np.where(valid, gamma**t, 0) / len(LENGTHS)),
+            cost_weight=jnp.asarray(np.tile(np.where(valid, gamma**t, 0)[:, None], (1, 2)) / len(LENGTHS)),
             cost_advantage=jnp.asarray(self.cost_advantage),
         )
         self.trust = TrustRegion(**trust)

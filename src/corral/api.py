@@ -13,7 +13,7 @@ import numpy as np
 from corral import checkpoint, envs, log, nets, presets, training
 from corral.config import CPO, Algo, Config, Networks
 from corral.envs.base import Box, ConstraintSpec, Discrete, Env, EnvSpec, HostEnv
-from corral.errors import CorralError, require, require_finite
+from corral.errors import CorralError, require, require_finite, require_in
 from corral.nets import Policy
 from corral.rollout.host import Lanes
 from corral.trainer import Row, Trainer
@@ -21,7 +21,7 @@ from corral.trainer import Row, Trainer
 
 @dataclass(frozen=True)
 class Constraint:
-    """A limit on the expected sum of a cost over an episode."""
+    """A limit on the expected sum of a cost over an episode, discounted or not."""
 
     name: str
     """Its name in metrics and messages."""
@@ -29,6 +29,9 @@ class Constraint:
     """The limit, in the units of the cost's return."""
     cost: Callable[[Any, Any, Any, dict[str, Any]], float] | None = field(default=None, kw_only=True)
     """cost(obs, action, next_obs, info) of one step; None takes what the environment reports (`info["cost"]`)."""
+    discount: float | None = field(default=None, kw_only=True)
+    """γ of the cost's return Σ γ^t cost_t, which the limit is about; None: the run's `cost_gamma`, 1 by default: the
+    plain sum."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,8 @@ def _check(constraints: Sequence[Constraint]) -> None:
         require(names.count(name) == 1, f"two constraints have the name {name}: give each its own")
     for c in constraints:
         require_finite(f"the limit of {c.name}", c.limit)
+        if c.discount is not None:
+            require_in(f"the discount of {c.name}", c.discount, 0, 1)
 
 
 def _environment(
@@ -190,7 +195,7 @@ def _environment(
         len(given) in (0, len(functions)),
         "either every constraint has a cost function or none has: the costs come from one place",
     )
-    specs = [ConstraintSpec(c.name, float(c.limit)) for c in constraints]
+    specs = [ConstraintSpec(c.name, float(c.limit), discount=c.discount) for c in constraints]
     slots = 1 if single else max(2, min(16, config.batch_size // (horizon or 1000)))
     return envs.from_gymnasium((lambda: env) if single else env, slots, specs, given or None, horizon)
 
@@ -202,7 +207,7 @@ def _limits(spec: EnvSpec, constraints: Sequence[Constraint]) -> tuple[float, ..
     extra = [name for name in by_name if name not in names]
     require(not extra, f"{spec.name} has no constraint {', '.join(extra)}; it has {', '.join(names)}")
     require(
-        all(c.cost is None for c in constraints),
-        f"{spec.name} brings its own costs: give limits only, no cost functions",
+        all(c.cost is None and c.discount is None for c in constraints),
+        f"{spec.name} brings its own costs: give limits only, no cost functions; cost_gamma discounts all of them",
     )
     return tuple(float(by_name[c.name].limit) if c.name in by_name else c.limit for c in spec.constraints)

@@ -96,7 +96,8 @@ def evaluate(
             progress(before + done, len(folders) * episodes)
 
         key = jax.random.fold_in(jax.random.key(seed), 2**31 - 2)  # no key of training's
-        totals = _sample(env, policy, key, episodes, deterministic, config.cost_gamma, advance)
+        gamma = np.asarray(learner.cost_discounts(config, env.spec), float)
+        totals = _sample(env, policy, key, episodes, deterministic, gamma, advance)
         found.append(_judge(config, env.spec, source, totals, deterministic))
     return found
 
@@ -120,7 +121,7 @@ def _sample(
     key: Any,
     episodes: int,
     deterministic: bool,
-    gamma: float,
+    gamma: Float[np.ndarray, " m"],
     progress: Callable[[int], None],
 ) -> Float[np.ndarray, "episodes columns"]:
     """Return and (discounted) costs of each episode, in portions."""
@@ -138,7 +139,7 @@ def _sample(
     return np.concatenate(found)
 
 
-def _totals(batch: Batch, gamma: float) -> Float[np.ndarray, "e columns"]:
+def _totals(batch: Batch, gamma: Float[np.ndarray, " m"]) -> Float[np.ndarray, "e columns"]:
     """Sums over each episode, the reward's first; costs with their discount."""
     valid = np.asarray(batch.valid)
     discount = gamma ** np.asarray(batch.t, float)[:, None]

@@ -47,6 +47,11 @@ def limits(config: Config, spec: EnvSpec) -> tuple[Any, ...]:
     return config.limit or tuple(c.limit for c in spec.constraints)
 
 
+def cost_discounts(config: Config, spec: EnvSpec) -> tuple[Any, ...]:
+    """γ of each constraint's return, numbers that may be traced."""
+    return tuple(config.cost_gamma if c.discount is None else c.discount for c in spec.constraints)
+
+
 def init(config: Config, spec: EnvSpec, key: Key[Array, ""], net: Any | None = None) -> LearnerState:
     """The state before the first iteration."""
     m = len(spec.constraints)
@@ -86,24 +91,23 @@ def update(
     earned = jnp.concatenate([reward[:, None], shaped], axis=1)
 
     # Advantages and returns of the reward and of each cost, in one pass.
+    cost_gamma = jnp.asarray(cost_discounts(config, spec), jnp.float32)
     elapsed = batch.t / spec.horizon
     values = state.critics(batch.obs, elapsed)
     after = jnp.zeros((batch.present.shape[0], 1 + m))
     if not config.time_limit_ends:
         ended_at = jax.ops.segment_sum(valid.astype(jnp.float32), batch.episode, num_segments=after.shape[0])
         # An undiscounted sum has no value beyond its episode, and a target of V(s) = cost + V(s') no fixed point.
-        goes_on = jnp.asarray([True] + [config.cost_gamma < 1] * m)
-        follows = batch.truncated[:, None] & goes_on
+        follows = batch.truncated[:, None] & jnp.concatenate([jnp.ones(1, bool), cost_gamma < 1])
         after = jnp.where(follows, state.critics(batch.final_obs, ended_at / spec.horizon), 0)
-    gamma = jnp.asarray([config.gamma] + [config.cost_gamma] * m)
+    gamma = jnp.concatenate([jnp.asarray(config.gamma)[None], cost_gamma])
     lam = jnp.asarray([config.gae] + [config.cost_gae] * m)
     advantage, returns = advantages(earned, values, after, batch, gamma, lam)
 
     # J and J_C over whole episodes.
-    discount = config.cost_gamma ** batch.t.astype(jnp.float32)
+    discount = cost_gamma ** batch.t.astype(jnp.float32)[:, None]
     totals = jnp.concatenate(
-        [batch.reward[:, None], discount[:, None] * batch.costs, discount[:, None] * shaped, valid[:, None]],
-        axis=1,
+        [batch.reward[:, None], discount * batch.costs, discount * shaped, valid[:, None]], axis=1
     )
     mean, se = over_episodes(episode_sums(totals, batch), batch.present)
     cost, constrained, length = mean[1 : 1 + m], mean[1 + m : 1 + 2 * m], mean[-1]
@@ -147,7 +151,7 @@ def update(
         "explained_variance": explained_variance(values, returns, valid),
         "predictor_loss": masked_mean((failure - ahead) ** 2, valid),
         **_step_metrics(step),
-        **_proposition_2(config, samples, step, limit, length),
+        **_proposition_2(config, samples, cost_gamma, limit, length),
     }
     new = LearnerState(
         state.iteration + 1,
@@ -174,7 +178,7 @@ def _finite(x: Float[Array, "n *c"], valid: Bool[Array, " n"]) -> Bool[Array, ""
     return jnp.all(jnp.isfinite(x) | ~valid.reshape(-1, *([1] * (x.ndim - 1))))
 
 
-def _samples(batch: Batch, advantage: Float[Array, "n c"], discount: Float[Array, " n"]) -> Samples:
+def _samples(batch: Batch, advantage: Float[Array, "n c"], discount: Float[Array, "n m"]) -> Samples:
     """Standardise the reward's advantages, centre the costs'."""
     valid = batch.valid
     centred = jnp.where(valid[:, None], advantage - masked_mean(advantage, valid), 0)
@@ -182,7 +186,7 @@ def _samples(batch: Batch, advantage: Float[Array, "n c"], discount: Float[Array
     # Where nothing varies there is nothing to learn. A deviation that is NaN must stay so: the step is then refused.
     unit = jnp.where(std == 0, 0, centred[:, 0] / jnp.where(std == 0, 1, std))
     weight = valid / jnp.sum(valid)
-    cost_weight = jnp.where(valid, discount, 0) / jnp.sum(batch.present)
+    cost_weight = jnp.where(valid[:, None], discount, 0) / jnp.sum(batch.present)
     return Samples(batch.obs, batch.action, weight, unit, cost_weight, centred[:, 1:])
 
 
@@ -207,13 +211,17 @@ def _step_metrics(step: Step) -> dict[str, Array]:
 
 
 def _proposition_2(
-    config: Config, samples: Samples, step: Step, limit: Float[Array, " m"], length: Float[Array, ""]
+    config: Config,
+    samples: Samples,
+    cost_gamma: Float[Array, " m"],
+    limit: Float[Array, " m"],
+    length: Float[Array, ""],
 ) -> dict[str, Array]:
     """d + √(2δ) γ ε/(1−γ)², with ε = max_s |E_{a~π'}[A_C]| estimated by the largest advantage seen.
 
     Undiscounted costs over episodes of length T are read as γ = 1 − 1/T, the discount with the same mean horizon.
     """
-    gamma = jnp.where(config.cost_gamma < 1, config.cost_gamma, 1 - 1 / jnp.maximum(length, 2))
+    gamma = jnp.where(cost_gamma < 1, cost_gamma, 1 - 1 / jnp.maximum(length, 2))
     epsilon = jnp.max(jnp.abs(samples.cost_advantage), axis=0, initial=0)
     return {
         "epsilon": epsilon,

@@ -28,8 +28,8 @@ class Samples(NamedTuple):
     """1/(number of samples) on valid rows, 0 elsewhere."""
     advantage: Float[Array, " n"]
     """Of the reward, standardised."""
-    cost_weight: Float[Array, " n"]
-    """γ_C^t/(number of episodes) on valid rows."""
+    cost_weight: Float[Array, "n m"]
+    """γ_C^t/(number of episodes) on valid rows, for each cost's own γ_C."""
     cost_advantage: Float[Array, "n m"]
     """Of each cost, centred only: its scale matters."""
 
@@ -62,7 +62,7 @@ class Local(NamedTuple):
         ratio = jnp.exp(nets.log_prob(self.flat.policy(theta)(s.obs), s.action) - self.old_log_prob)
         change = jnp.where(s.weight > 0, ratio - 1, 0)
         return jnp.concatenate(
-            [(change * s.weight) @ s.advantage[:, None], (change * s.cost_weight) @ s.cost_advantage]
+            [(change * s.weight) @ s.advantage[:, None], change @ (s.cost_weight * s.cost_advantage)]
         )
 
     def kl(self, theta: Float[Array, " p"]) -> Float[Array, ""]:

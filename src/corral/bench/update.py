@@ -194,7 +194,11 @@ def _local(policy: Any, samples: Samples, trust: TrustRegion) -> Local:
 def _samples(problem: Problem) -> Samples:
     batch, n = problem.batch, problem.rows
     weight = batch.valid / n
-    made = jax.jit(lambda b: Samples(b.obs, b.action, weight, b.reward, weight * EPISODE, b.costs))(batch)
+    made = jax.jit(
+        lambda b: Samples(
+            b.obs, b.action, weight, b.reward, (weight * EPISODE)[:, None] + 0 * b.costs, b.costs
+        )
+    )(batch)
     found: Samples = made
     return found
 

@@ -68,6 +68,8 @@ class ConstraintSpec:
     name: str
     limit: float
     description: str = ""
+    discount: float | None = None
+    """γ of that sum, Σ γ^t cost_t, which `limit` is about; None: `cost_gamma` of the run, 1 unless it says otherwise."""
 
 
 @dataclass(frozen=True)
