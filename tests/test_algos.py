@@ -263,7 +263,9 @@ def test_cpo_with_limits_far_away_is_trpo(kind, m, update, float64):
 
 def test_without_constraints_trpo_takes_the_step_it_takes_beside_costs(update, float64):
     policy, samples = make_problem(m=2)
-    none = samples._replace(cost_advantage=samples.cost_advantage[:, :0])
+    none = samples._replace(
+        cost_weight=samples.cost_weight[:, :0], cost_advantage=samples.cost_advantage[:, :0]
+    )
     nothing = Constraints(*(jnp.zeros(0) for _ in range(3)), jnp.asarray(False))
     _, free = update(TRPO(), trpo.init(TRPO(), 0), (policy, none), nothing)
     _, beside = update(TRPO(), trpo.init(TRPO(), 2), (policy, samples), standing([9.0, 9.0], [0.0, 0.0]))

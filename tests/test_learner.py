@@ -194,7 +194,7 @@ def test_returns_costs_and_their_errors_are_means_over_episodes(constrained, pen
 
 def test_shaping_begins_when_it_should_and_the_plain_cost_is_reported_beside_it(constrained):
     for k, it in enumerate(constrained[1]):
-        plain = it.sums(it.batch.costs, 0.95).mean(0)
+        plain = it.sums(it.batch.costs, np.array([0.95, 0.8])).mean(0)
         np.testing.assert_allclose(it.metrics["cost"], plain, rtol=1e-5)
         if k < 2:
             np.testing.assert_array_equal(it.metrics["shaped_cost"], it.metrics["cost"])
@@ -282,7 +282,7 @@ def test_a_promise_is_the_surrogate_at_the_new_policy(constrained, penalised):
 def test_proposition_2_is_what_its_formula_says(constrained, penalised):
     """d + √(2δ) γ ε/(1 − γ)²; without discount over 5 steps on average γ stands at 1 − 1/5."""
     for it, gamma, limit in (
-        *((it, 0.95, [1.5, 40.0]) for it in constrained[1]),
+        *((it, np.array([0.95, 0.8]), [1.5, 40.0]) for it in constrained[1]),
         *((it, 0.8, [1.5]) for it in penalised[1]),
     ):
         epsilon = np.abs(it.centred()[:, 1:]).max(0)
