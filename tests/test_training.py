@@ -204,6 +204,23 @@ def test_what_an_environment_breaks_is_named_and_what_was_learned_is_kept(tmp_pa
     assert list(checkpoint.checkpoints(where / "checkpoints")) == [0]
 
 
+def test_the_step_that_was_judged_is_the_step_that_is_taken_where_observations_are_normalised():
+    """Statistics that changed by much after the update would make another policy of it: δ is 0.01."""
+    config = Config(
+        "point-circle", TRPO(), batch_size=3000, networks=replace(TINY, normalize_observations=True)
+    )
+    trainer = Trainer([config], envs.make("point-circle"))
+    state = trainer.initial()
+    plan = trainer.plan(state, None)
+    batch = trainer.sample(state, plan, 0)
+    new, (row,) = trainer.iterate(state, plan)
+    before, after = (trainer.run(each, 0).policy for each in (state, new))
+    obs, valid = batch.obs[0], np.asarray(batch.valid[0])
+    moved = np.asarray(nets.kl(after(obs), before(obs)))[valid].mean()
+    assert moved == pytest.approx(float(row["kl"]), abs=1e-3)
+    assert before.normalizer.count > 1000
+
+
 def test_the_batch_is_as_large_as_asked_and_made_of_whole_episodes():
     trainer = Trainer([BASE], Walk())
     plan = trainer.plan(trainer.initial(), None)
@@ -406,8 +423,10 @@ def test_what_python_had_learned_before_an_error_comes_with_it():
         nets.MLP((1, 4, 1), "relu", jax.random.key(0)),  # all rows
     ],
 )
-def test_a_network_of_the_user_s_own_is_trained_saved_and_loaded(net, tmp_path):
-    result = corral.train(lambda: Slide(), corral.CPO(), [corral.Constraint("time", 7.0)], net=net, **SLIDE)
+@pytest.mark.parametrize("normalised", [False, True])
+def test_a_network_of_the_user_s_own_is_trained_saved_and_loaded(net, normalised, tmp_path):
+    settings = SLIDE | {"networks": replace(TINY, normalize_observations=normalised)}
+    result = corral.train(Slide, corral.CPO(), [corral.Constraint("time", 7.0)], net=net, **settings)
     before, after = (jax.tree.leaves(eqx.filter(n, eqx.is_array)) for n in (net, result.module.net))
     assert len(before) == len(after)
     assert any((np.asarray(a) != np.asarray(b)).any() for a, b in zip(before, after, strict=True))

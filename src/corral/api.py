@@ -184,7 +184,7 @@ def _environment(
         return training.make_env(config)
     if isinstance(env, str) and "/" not in env and "-v" not in env:
         envs.spec(env)  # raises, with the nearest name
-    single = callable(getattr(env, "step", None)) and callable(getattr(env, "reset", None))
+    single = not isinstance(env, type) and all(callable(getattr(env, m, None)) for m in ("reset", "step"))
     require(
         isinstance(env, str) or single or callable(env),
         f"env must be a name, an environment or a function that makes one, got {type(env).__name__}",

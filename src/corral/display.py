@@ -35,6 +35,13 @@ CASES: dict[str, tuple[str, str]] = {
 Row = Mapping[str, Any]
 
 
+def rejection(row: Row) -> str:
+    """What most candidates of a line search failed by that accepted none."""
+    counts = {n.removeprefix("rejected_"): v for n, v in row.items() if n.startswith("rejected_")}
+    most = max(counts, key=lambda name: counts[name], default="")
+    return most.replace("_", " ") if most and counts[most] > 0 else "no candidate"
+
+
 class Display:
     """Shows the rows of a run; a row may carry those of several seeds in "seeds" beside their means."""
 
@@ -108,7 +115,7 @@ class Display:
             parts.append(f"{name} {_measured(row, 'cost_' + name)}{shaped} limit {short(limit)}")
         parts += [str(row["case"]).replace("_", " "), f"KL {row['kl']:.4f}"]
         if not row.get("accepted", True):
-            parts.append("step rejected")
+            parts.append(f"step rejected: {rejection(row)}")
         parts += [f"{short(row['steps_per_second'])} steps/s", self._left()]
         return "  ".join(parts)
 
@@ -206,7 +213,11 @@ class Display:
             Text(after),
         )
         yield bar
-        accepted = f"step × {short(row['step_scale'])}" if row.get("accepted", True) else "step rejected"
+        accepted = (
+            f"step × {short(row['step_scale'])}"
+            if row.get("accepted", True)
+            else f"step rejected: {rejection(row)}"
+        )
         parts = [f"KL {row['kl']:.4f} of {self.config.trust.delta:g}", accepted]
         parts.append(f"{short(row['steps_per_second'])} steps/s")
         spent = float(row.get("seconds_sampling", 0)), float(row.get("seconds_updating", 0))

@@ -109,7 +109,9 @@ def adopt(net: Any, inputs: int, outputs: int) -> Any:
     """A module from rows to rows, made of arrays, for one that is that, or that takes one row as Equinox's layers do."""
     require(callable(net), f"net must be an Equinox module that can be called, got {type(net).__name__}")
     arrays, rest = eqx.partition(net, eqx.is_array)
-    rows, found = jax.ShapeDtypeStruct((3, inputs), jnp.float32), []
+    # So many rows that a matrix cannot be mistaken for one.
+    many = 2 + inputs + outputs
+    rows, found = jax.ShapeDtypeStruct((many, inputs), jnp.float32), []
     for by_row in (False, True):
         adopted = Adopted(arrays, rest, by_row)
         try:
@@ -117,12 +119,12 @@ def adopt(net: Any, inputs: int, outputs: int) -> Any:
         except (TypeError, ValueError) as error:
             found.append(f"({str(error).splitlines()[0][:80]})")
             continue
-        if shape == (3, outputs):
+        if shape == (many, outputs):
             return adopted if by_row or jax.tree.leaves(rest) else net
         found.append(str(shape))
     raise CorralError(
         f"net must map observations (n, {inputs}) to (n, {outputs}), or one ({inputs},) to ({outputs},): "
-        f"of 3 observations it made {found[0]}, of one at a time {found[1]}"
+        f"of {many} observations it made {found[0]}, of one at a time {found[1]}"
     )
 
 
@@ -134,11 +136,11 @@ def make_policy(spec: EnvSpec, networks: Networks, key: Key[Array, ""], net: Any
         # A last layer this small makes the first policies differ in little but noise: whatever way a random network would
         # have preferred from the start, exploration is even.
         net = eqx.tree_at(lambda n: n.weights[-1], mlp, 0.1 * mlp.weights[-1])
+    else:
+        net = adopt(net, o, k)
     normalizer = None
     if networks.normalize_observations:
         normalizer = Normalizer(jnp.zeros(o), jnp.zeros(o), jnp.zeros(()))
-    else:
-        net = adopt(net, o, k)
     log_std = jnp.full(k, networks.log_std, jnp.float32) if isinstance(spec.action, Box) else None
     return Policy(net, log_std, normalizer)
 

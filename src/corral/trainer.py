@@ -21,6 +21,7 @@ from corral.envs.base import Env, EnvSpec, HostEnv
 from corral.errors import CorralError, require
 from corral.estimate import Batch
 from corral.learner import LearnerState
+from corral.nets import Policy
 from corral.rollout import device, host
 from corral.rollout.host import Lanes
 from corral.trust_region.dual import Case
@@ -100,8 +101,21 @@ class Trainer:
     # -- state ---------------------------------------------------------------------------------------------------
 
     def initial(self) -> State:
-        """The state before the first iteration."""
-        return tuple(group.initial() for group in self._groups)
+        """The state before the first iteration.
+
+        Statistics of observations are begun with a few episodes: if the first batch were the first to count, the policy
+        that the first update ends with would not be the one whose step was judged.
+        """
+        state = tuple(group.initial() for group in self._groups)
+        if not self.config.networks.normalize_observations:
+            return state
+        return self.stacked([self._begun(self.run(state, i)) for i in range(len(self.configs))])
+
+    def _begun(self, run: LearnerState) -> LearnerState:
+        batch, policy = self._few_episodes(run.policy), jax.device_put(run.policy)
+        seen = policy.normalizer.updated(jnp.asarray(batch.obs), jnp.asarray(batch.valid, jnp.float32))
+        begun: LearnerState = jax.device_get(run._replace(policy=Policy(policy.net, policy.log_std, seen)))
+        return begun
 
     def run(self, state: State, i: int) -> LearnerState:
         """The state of one run, on the host."""
@@ -157,13 +171,15 @@ class Trainer:
 
     def _first_length(self, state: State) -> float:
         """Mean length of a few episodes of the untrained policy: the horizon is only a bound."""
-        policy, key = _take(jax.device_get(state[0].policy), 0), jax.random.key(0)
+        batch = self._few_episodes(_take(jax.device_get(state[0].policy), 0))
+        return float(np.sum(batch.valid) / np.sum(batch.present))
+
+    def _few_episodes(self, policy: Policy) -> Batch:
+        key = jax.random.key(0)
         if isinstance(self.env, Lanes):
             few = min(32, max(2, self.config.batch_size // self.spec.horizon))
-            batch = host.collect(self.env, jax.device_put(policy, jax.local_devices()[0]), key, few)
-        else:
-            batch = device.collect_one(self.env, policy, key, 256)
-        return float(np.sum(batch.valid) / np.sum(batch.present))
+            return host.collect(self.env, jax.device_put(policy, jax.local_devices()[0]), key, few)
+        return device.collect_one(self.env, policy, key, 256)
 
     # -- one iteration -------------------------------------------------------------------------------------------
 

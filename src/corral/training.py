@@ -142,11 +142,15 @@ def _restore(
                 for i, d in enumerate(directories)
             ]
         except CorralError as error:
-            watcher.note(f"{error}; going back to the one before")
+            watcher.note(f"{error}; looking for an earlier one")
             continue
         plan = loaded[0][1]["plan"]
         return trainer.stacked([tree for tree, _ in loaded]), _known(plan), k
-    require(not common, f"no checkpoint under {directories[0]} can be used")
+    require(
+        not common,
+        f"none of the {len(common)} checkpoints under {directories[0]} can be used; to train it anew: "
+        f"corral train --config {directories[0] / 'config.toml'} --out FOLDER",
+    )
     return like, None, 0
 
 
@@ -197,17 +201,27 @@ def run(
     configs = [replace(config, seed=seed) for seed in range(config.seed, config.seed + seeds)]
     trainer = Trainer(configs, make_env(config, threads))
     directories = [directory] if seeds == 1 else [directory / f"seed-{c.seed}" for c in configs]
+    options = settings.RunOptions(checkpoint_every=checkpoint_every, threads=threads)
     for own, folder in zip(configs, directories, strict=True):
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        settings.save(own, folder / "config.toml")
+        settings.save(own, folder / "config.toml", options)
     return loop(trainer, directories, watcher or Silent(), checkpoint_every=checkpoint_every)
 
 
 def resume(
-    directory: Path, *, checkpoint_every: int = 10, threads: int | None = None, watcher: Watcher | None = None
+    directory: Path,
+    *,
+    checkpoint_every: int | None = None,
+    threads: int | None = None,
+    watcher: Watcher | None = None,
 ) -> Run:
-    """Go on with a run that was interrupted or killed, bit for bit as if it had not been."""
+    """Go on with a run that was interrupted or killed, bit for bit as if it had not been.
+
+    With as many iterations between checkpoints and as many threads as before, unless told otherwise.
+    """
     directories = logs.run_directories(directory)
     configs = [settings.load(folder / "config.toml") for folder in directories]
-    trainer = Trainer(configs, make_env(configs[0], threads))
-    return loop(trainer, directories, watcher or Silent(), checkpoint_every=checkpoint_every, resume=True)
+    before = settings.load_options(directories[0] / "config.toml")
+    trainer = Trainer(configs, make_env(configs[0], threads or before.threads))
+    every = checkpoint_every or before.checkpoint_every
+    return loop(trainer, directories, watcher or Silent(), checkpoint_every=every, resume=True)

@@ -23,12 +23,9 @@ TINY = [
     "--critic.epochs",
     "2",
 ]
-RUNS = {
-    "cpo": ["point-gather", "--batch-size", "600"],
-    "pdo": ["point-gather", "--batch-size", "600"],
-    "trpo": ["point-gather", "--batch-size", "600"],
-    "fpo": ["ant-circle", "--batch-size", "1000", "--task", "max_steps", "50"],
-}
+ON_DEVICE = ["point-gather", "--batch-size", "600"]
+ON_HOST = ["ant-circle", "--batch-size", "1000", "--task", "max_steps", "50"]
+RUNS = [(algo, env) for algo in ("cpo", "pdo", "trpo", "fpo") for env in (ON_DEVICE, ON_HOST)]
 
 
 def corral(*arguments):
@@ -44,10 +41,12 @@ def rows(directory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", RUNS)
-def test_a_killed_run_resumes_bit_for_bit(algo, tmp_path):
+@pytest.mark.parametrize(
+    ("algo", "env"), RUNS, ids=lambda value: value if isinstance(value, str) else value[0]
+)
+def test_a_killed_run_resumes_bit_for_bit(algo, env, tmp_path):
     def train(out):
-        return ["train", *RUNS[algo], "--algo", algo, *TINY, "--checkpoint-every", "3", "--out", str(out)]
+        return ["train", *env, "--algo", algo, *TINY, "--checkpoint-every", "3", "--out", str(out)]
 
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert corral(*train(whole)).wait() == 0

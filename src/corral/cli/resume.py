@@ -15,10 +15,10 @@ class Config:
 
     directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
     """Folder of the run."""
-    checkpoint_every: int = 10
-    """Iterations between checkpoints."""
+    checkpoint_every: int | None = None
+    """Iterations between checkpoints; None: as before."""
     threads: int | None = None
-    """Threads that simulate host environments; None: one per core."""
+    """Threads that simulate host environments; None: as before."""
     json: bool = False
     """Print the results as JSON at the end, and nothing else on stdout."""
 
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     """Run the command; 130 if Ctrl-C ended it early."""
     config = parse(Config, argv, "resume")
     from corral import devices, log, settings, training
-    from corral.cli.train import console, finish
+    from corral.cli.train import console, finish, shown
     from corral.display import Display
 
     devices.join()
@@ -38,13 +38,11 @@ def main(argv: list[str]) -> int:
     display = Display(console(config.json))
     display.past([list(log.read(folder).rows()) for folder in folders if (folder / log.FILE).is_file()])
     display.start(saved, saved.iterations, seeds=len(folders))
-    try:
+    with shown(display, config.directory):
         run = training.resume(
             config.directory,
             checkpoint_every=config.checkpoint_every,
             threads=config.threads,
             watcher=display,
         )
-    finally:
-        display.stop()
     return finish(run, config.json)

@@ -1,14 +1,18 @@
 """`corral train ENV`: train policies, show it, and say where the files are."""
 
+import contextlib
 import json
 import math
 import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from corral.display import Display
     from corral.settings import RunOptions
     from corral.training import Run
 
@@ -27,7 +31,7 @@ def main(argv: list[str]) -> int:
     devices.keep_memory()
     display = Display(console(options.json))
     display.start(config, config.iterations, seeds=options.seeds)
-    try:
+    with shown(display, directory):
         run = training.run(
             config,
             directory,
@@ -36,9 +40,23 @@ def main(argv: list[str]) -> int:
             threads=options.threads,
             watcher=display,
         )
+    return finish(run, options.json)
+
+
+@contextlib.contextmanager
+def shown(display: "Display", directory: Path) -> Iterator[None]:
+    """The display is taken down whatever happens; of a second Ctrl-C remains how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        display.stop()
+        print(
+            f"stopped at once; go on from the last checkpoint with: corral resume {directory}",
+            file=sys.stderr,
+        )
+        raise SystemExit(130) from None
     finally:
         display.stop()
-    return finish(run, options.json)
 
 
 def _directory(options: "RunOptions") -> Path:
@@ -86,7 +104,22 @@ def finish(run: "Run", as_json: bool) -> int:
         print(f"figure   {figure}, and as .svg")
     for folder in folders:
         print(f"run      {folder}: {', '.join(_files(folder))}")
+        if refused := _refused(folder):
+            print(f"note     {refused}")
     return 130 if run.interrupted else 0
+
+
+def _refused(folder: Path) -> str:
+    """A word about updates that were not made; nothing where there are few."""
+    from corral import log
+    from corral.display import rejection
+
+    rows = [row for row in log.read(folder).rows() if not row["accepted"]]
+    broken = sum(row["rejected_not_finite"] > 0 for row in rows)
+    total = len(log.read(folder))
+    if not broken and len(rows) <= total // 10:
+        return ""
+    return f"{len(rows)} of {total} updates were refused, the last because of {rejection(rows[-1])}"
 
 
 def _last_row(folder: Path) -> dict[str, Any] | None:
