@@ -30,7 +30,7 @@ ODD = Config(
     "config",
     [
         ODD,
-        Config("x"),
+        Config("x", algo=CPO(0.0)),
         *(Config("x", algo=algo) for algo in (CPO(calibration=0.25), TRPO(), FPO(penalty=50.0))),
     ],
 )
@@ -124,6 +124,12 @@ def test_flags_win_over_the_file_and_the_file_over_the_preset(tmp_path):
     # Another algorithm than the file's starts from its own defaults.
     config, _ = from_argv(["point-circle", "--config", str(file), "--algo", "fpo"])
     assert config == replace(preset("point-circle", "corral"), gamma=0.5, seed=8, algo=FPO())
+
+
+def test_a_saved_file_leaves_nothing_to_a_preset(tmp_path):
+    save(preset("point-circle", "paper"), tmp_path / "config.toml")
+    config, _ = from_argv(["--config", str(tmp_path / "config.toml")])  # whose own preset would be `corral`
+    assert config == preset("point-circle", "paper", CPO(calibration=0.0))
 
 
 def test_the_saved_file_of_a_run_repeats_it(tmp_path):

@@ -87,7 +87,7 @@ class CPO:
     """Constrained policy optimization: the best step that satisfies the linearised constraints."""
 
     name: Literal["cpo"] = field(default="cpo", kw_only=True)
-    calibration: float | None = None
+    calibration: float | None = field(default=None, metadata={"saved_as": 0.0})
     """Rate of the running average of (realised − aimed) change of each cost, taken off its limit; 0: the paper's CPO.
     None leaves it to the preset: 0 in `paper`, 0.1 in `corral`."""
 

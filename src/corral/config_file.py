@@ -93,6 +93,8 @@ def lines(value: Any, table: str = "", leave_out: tuple[str, ...] = ()) -> Itera
         yield from ("", f"[{table}]")
     for f in fields(value):
         now = getattr(value, f.name)
+        # In a file nothing is left to a preset.
+        now = f.metadata.get("saved_as") if now is None else now
         if f.name not in (*parts, *leave_out) and now is not None:  # TOML has no word for nothing
             yield from (f"# {line}" for line in textwrap.wrap(docs.get(f.name, ""), 110))
             yield f"{f.name} = {_toml_value(now)}"
