@@ -228,6 +228,24 @@ def test_the_batch_is_as_large_as_asked_and_made_of_whole_episodes():
     assert trainer.plan(trainer.initial(), plan) == plan
 
 
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_programs_for_batches_from_the_host_are_compiled_before_the_first(seeds, monkeypatch):
+    env = envs.from_gymnasium(Slide, 2, horizon=5)
+    configs = [Config("slide", TRPO(), batch_size=40, networks=TINY, seed=s) for s in range(seeds)]
+    trainer = Trainer(configs, env)
+    expected = []
+    monkeypatch.setattr("corral.trainer._Group.compile", lambda group, state, shapes: expected.append(shapes))
+    state = trainer.initial()
+    plan = trainer.plan(state, None)
+    trainer.iterate(state, plan)
+    trainer.iterate(state, plan)
+    assert len(expected) == 1
+    batch = trainer.sample(state, plan, 0)
+    for name, found in batch._asdict().items():
+        asked_for = getattr(expected[0], name)
+        assert (asked_for.shape, asked_for.dtype) == (np.shape(found), found.dtype), name
+
+
 def after(trainer: Trainer, *lengths: float):
     """The state of a run for each length of its episodes, one update later."""
     (state,) = trainer.initial()

@@ -29,6 +29,9 @@ from corral.trust_region.dual import Case
 Row = dict[str, Any]
 State = tuple[LearnerState, ...]
 
+_OF_EPISODES = ("final_obs", "truncated", "present")
+"""Fields of a batch with an entry for each episode; the others have one for each row."""
+
 
 # Up to so many times the episodes there are robots or room for, a batch may come out short: better than to compile
 # everything again, or to let all robots wait for a few that play once more.
@@ -72,6 +75,8 @@ class Trainer:
         )
         self._compiled = False
         self._untrained_length: float | None = None
+        self._few: Batch | None = None
+        """Episodes from the host that showed what a batch looks like, until the programs that update are compiled for it."""
 
         def collect(parts: tuple[Any, ...], seeds: Any, iteration: Any, played: Any, plan: Plan) -> Any:
             keys, _ = _keys(seeds, iteration)
@@ -172,6 +177,7 @@ class Trainer:
     def _first_length(self, state: State) -> float:
         """Mean length of a few episodes of the untrained policy: the horizon is only a bound."""
         batch = self._few_episodes(_take(jax.device_get(state[0].policy), 0))
+        self._few = batch if isinstance(self.env, Lanes) and self.mesh is None else None
         return float(np.sum(batch.valid) / np.sum(batch.present))
 
     def _few_episodes(self, policy: Policy) -> Batch:
@@ -186,6 +192,9 @@ class Trainer:
     def iterate(self, state: State, plan: Plan) -> tuple[State, list[Row]]:
         """Sample and update; one row of metrics for each run, in the order of the configurations."""
         k = int(np.asarray(state[0].iteration)[0])
+        if self._few is not None:
+            self._compile(state, plan, self._few)
+            self._few = None
         started = time.perf_counter()
         batch = jax.block_until_ready(self.sample(state, plan, k))
         sampled = time.perf_counter()
@@ -216,6 +225,17 @@ class Trainer:
         played = np.where(few, plan.robots, played)
         batch: Batch = self._collect(tuple(part.policy for part in state), self._seeds, k, played, plan)
         return batch
+
+    def _compile(self, state: State, plan: Plan, few: Batch) -> None:
+        """The programs that update, before the first batch, so that the seconds of an iteration are those of its work."""
+
+        def padded(name: str, x: Any) -> jax.ShapeDtypeStruct:
+            length = {"broken": ()}.get(name, (plan.room if name in _OF_EPISODES else plan.rows,))
+            return jax.ShapeDtypeStruct((len(self.configs), *length, *np.shape(x)[1:]), x.dtype)
+
+        shapes: Any = Batch._make(padded(name, x) for name, x in few._asdict().items())
+        with ThreadPoolExecutor() as compilers:  # the compiler does not hold Python's lock
+            list(compilers.map(lambda c: c[0].compile(c[1], shapes), zip(self._groups, state, strict=True)))
 
     def _update(self, state: State, batch: Batch, iteration: int) -> list[tuple[LearnerState, Row]]:
         """Each group's update on its part of the batch."""
@@ -301,6 +321,10 @@ class _Group:
     def initial(self) -> LearnerState:
         made: LearnerState = self._init(self._numbers, self._seeds)
         return made
+
+    def compile(self, state: LearnerState, shapes: Any) -> None:
+        """The program for a batch of these shapes; a call finds it."""
+        self._update.lower(self._numbers, state, shapes, self._seeds, np.uint32(0)).compile()
 
     def update(self, state: LearnerState, batch: Batch, iteration: int) -> tuple[LearnerState, Row]:
         """New states and metrics of these runs, from the batch of all."""
