@@ -169,7 +169,7 @@ def test_the_ablations_lead_from_one_preset_to_the_other():
     ablations = spec.paper("ablations")
     configs = {e.label: ablations.config(e, "point-gather", "paper") for e in ablations.runs}
     seen = {
-        label: (c.algo.calibration, c.critic.method, c.critic.sees_time, c.gae, c.limit)
+        label: (c.algo.calibration or 0.0, c.critic.method, c.critic.sees_time, c.gae, c.limit)
         for label, c in configs.items()
         if "limit 4.6" not in label
     }
