@@ -236,6 +236,7 @@ class Trainer:
         shapes: Any = Batch._make(padded(name, x) for name, x in few._asdict().items())
         with ThreadPoolExecutor() as compilers:  # the compiler does not hold Python's lock
             list(compilers.map(lambda c: c[0].compile(c[1], shapes), zip(self._groups, state, strict=True)))
+        self._compiled = True
 
     def _update(self, state: State, batch: Batch, iteration: int) -> list[tuple[LearnerState, Row]]:
         """Each group's update on its part of the batch."""
@@ -385,8 +386,8 @@ def _stack(batches: list[Batch]) -> Batch:
         def padded(rows: Any) -> Any:
             return np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)])
 
-        row_fields = ("obs", "action", "reward", "costs", "t", "last", "valid")
-        rows: dict[str, Any] = {name: padded(getattr(batch, name)) for name in row_fields}
+        others = (*_OF_EPISODES, "episode", "broken")
+        rows: dict[str, Any] = {n: padded(x) for n, x in batch._asdict().items() if n not in others}
         rows["episode"] = np.concatenate([batch.episode, np.full(missing, len(batch.present) - 1, np.int32)])
         return batch._replace(**rows)
 

@@ -196,7 +196,12 @@ def _samples(problem: Problem) -> Samples:
     weight = batch.valid / n
     made = jax.jit(
         lambda b: Samples(
-            b.obs, b.action, weight, b.reward, (weight * EPISODE)[:, None] + 0 * b.costs, b.costs
+            b.obs,
+            b.action,
+            weight,
+            b.reward,
+            jnp.broadcast_to((weight * EPISODE)[:, None], b.costs.shape),
+            b.costs,
         )
     )(batch)
     found: Samples = made

@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     """Run the command; 130 if Ctrl-C ended it early."""
     config = parse(Config, argv, "resume")
     from corral import devices, log, settings, training
-    from corral.cli.train import console, finish, shown
+    from corral.cli.train import console, finish, on
     from corral.display import Display
 
     devices.join()
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     display = Display(console(config.json))
     display.past([list(log.read(folder).rows()) for folder in folders if (folder / log.FILE).is_file()])
     display.start(saved, saved.iterations, seeds=len(folders))
-    with shown(display, config.directory):
+    with on(display, config.directory):
         run = training.resume(
             config.directory,
             checkpoint_every=config.checkpoint_every,

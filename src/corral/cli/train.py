@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     devices.keep_memory()
     display = Display(console(options.json))
     display.start(config, config.iterations, seeds=options.seeds)
-    with shown(display, directory):
+    with on(display, directory):
         run = training.run(
             config,
             directory,
@@ -44,19 +44,19 @@ def main(argv: list[str]) -> int:
 
 
 @contextlib.contextmanager
-def shown(display: "Display", directory: Path) -> Iterator[None]:
+def on(display: "Display", directory: Path) -> Iterator[None]:
     """The display is taken down whatever happens; of a second Ctrl-C remains how to go on."""
     try:
-        yield
+        try:
+            yield
+        finally:
+            display.stop()
     except KeyboardInterrupt:
-        display.stop()
         print(
             f"stopped at once; go on from the last checkpoint with: corral resume {directory}",
             file=sys.stderr,
         )
         raise SystemExit(130) from None
-    finally:
-        display.stop()
 
 
 def _directory(options: "RunOptions") -> Path:
@@ -114,12 +114,14 @@ def _refused(folder: Path) -> str:
     from corral import log
     from corral.display import rejection
 
-    rows = [row for row in log.read(folder).rows() if not row["accepted"]]
-    broken = sum(row["rejected_not_finite"] > 0 for row in rows)
-    total = len(log.read(folder))
-    if not broken and len(rows) <= total // 10:
+    metrics = log.read(folder)
+    refused = [row for row in metrics.rows() if not row["accepted"]]
+    broken = any(row["rejected_not_finite"] > 0 for row in refused)
+    if not broken and len(refused) <= len(metrics) // 10:
         return ""
-    return f"{len(rows)} of {total} updates were refused, the last because of {rejection(rows[-1])}"
+    return (
+        f"{len(refused)} of {len(metrics)} updates were refused, the last because of {rejection(refused[-1])}"
+    )
 
 
 def _last_row(folder: Path) -> dict[str, Any] | None:
