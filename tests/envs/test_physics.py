@@ -92,6 +92,23 @@ def test_robots_move_alike_on_any_number_of_threads_also_when_it_changes():
     shared.close()
 
 
+@pytest.mark.parametrize("name", ["ant", "humanoid"])
+def test_contacts_that_are_listed_are_those_a_search_finds_to_the_last_bit(name):
+    robot, rng = ROBOTS[name], np.random.default_rng(4)
+    searched, listed = (compile_model(name, walls=False, listed=which) for which in (False, True))
+    assert (searched.npair, listed.npair) == (0, listed.ngeom - 1)  # every geom but the floor
+    start = np.asarray(robot.start, float), rng.normal(size=robot.nv)
+    controls = rng.uniform(-1, 1, (STEPS, len(robot.control))) * robot.control
+    most = 0
+    runs = (plain_steps(model, *start, controls) for model in (searched, listed))
+    for (found, contacts), (said, as_many) in zip(*runs, strict=True):
+        assert contacts == as_many
+        most = max(most, contacts)
+        for a, b in zip(found, said, strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert most >= 2
+
+
 def test_a_bare_step_would_be_one_step_behind():
     model = compile_model("ant", walls=False)
     data = mujoco.MjData(model)

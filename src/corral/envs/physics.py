@@ -36,7 +36,7 @@ class Physics:
     """
 
     def __init__(self, robot: Robot, walls: bool, count: int, threads: int | None = None) -> None:
-        self.model = compile_model(robot.name, walls)
+        self.model = compile_model(robot.name, walls, listed=not walls)
         self.states = np.zeros((count, len(robot.start) + robot.nv + 6 + robot.wrench_size))
         self._ends = np.cumsum([len(robot.start), robot.nv, 3, 3])
         self._feels = robot.wrench_size > 0
