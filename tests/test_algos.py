@@ -279,6 +279,15 @@ def test_a_fixed_penalty_subtracts():
     np.testing.assert_allclose(fpo.penalised(FPO(penalty=2.0), reward, costs), [0, -9])
 
 
+def test_every_constraint_may_have_a_penalty_of_its_own(update, float64):
+    """3 − 2·1 − 4·0.5 = −1 and −1 − 2·0 − 4·4 = −17."""
+    reward, costs = jnp.asarray([3.0, -1.0]), jnp.asarray([[1.0, 0.5], [0.0, 4.0]])
+    config = FPO(penalty=(2.0, 4.0))
+    np.testing.assert_allclose(fpo.penalised(config, reward, costs), [-1, -17])
+    _, step = update(config, fpo.init(config, 2), make_problem(m=2), standing([9.0, 9.0], [0.0, 0.0]))
+    np.testing.assert_array_equal(step.nu, [2, 4])
+
+
 def test_on_the_same_samples_fixed_penalties_step_as_trpo_does(update, float64):
     """The penalty is in the samples: what the update sees of the reward already has it taken off."""
     problem, constraints = make_problem(m=2), standing([9.0, 9.0], [0.0, 0.0])
@@ -324,3 +333,7 @@ def test_the_multipliers_of_pdo_follow_the_violations_and_never_turn_negative(up
         np.testing.assert_allclose(step.nu, before, atol=1e-6)
         np.testing.assert_allclose(state.nu, after, atol=1e-6)
         before = np.asarray(state.nu)
+
+
+def test_every_multiplier_of_pdo_may_start_elsewhere():
+    np.testing.assert_array_equal(pdo.init(PDO(nu=(0.0, 1000.0)), 2).nu, [0, 1000])

@@ -23,7 +23,8 @@ else:
     jax.config.update("jax_num_cpu_devices", count)
 from dataclasses import replace
 from corral import training
-from corral.trainer import Plan, Trainer
+from corral.rollout.plan import Plan
+from corral.trainer import Trainer
 from corral.config import CPO, PDO, Critic, Networks, TrustRegion
 from corral.presets import preset
 assert len(jax.devices()) == count

@@ -140,6 +140,15 @@ def test_the_saved_file_of_a_run_repeats_it(tmp_path):
     assert how.seeds == 3
 
 
+def test_a_number_per_constraint_comes_through_flags_and_files(tmp_path):
+    one, _ = from_argv(["point-circle", "--algo", "fpo", "--algo.penalty", "5"])
+    each, _ = from_argv(["point-circle", "--algo", "fpo", "--algo.penalty", "5", "50"])
+    assert (one.algo, each.algo) == (FPO(5.0), FPO((5.0, 50.0)))
+    for config in (one, each):
+        save(config, tmp_path / "config.toml")
+        assert load(tmp_path / "config.toml") == config
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -159,6 +168,10 @@ def test_the_saved_file_of_a_run_repeats_it(tmp_path):
             "--networks.activation must be one of tanh, relu, elu, silu, got selu",
         ),
         ("x --task y_lim", "--task must be pairs of a name and a number, got y_lim"),
+        (
+            "x --algo pdo --algo.nu much",
+            "--algo.nu must be a number, or a list of numbers, got much",
+        ),
         ("x --gamma 2", "gamma must lie in [0, 1], got 2.0"),
         ("x --seeds 0", "seeds must be at least 1, got 0"),
         ("x --delta 0.1", "there is no option --delta; did you mean --trust.delta?"),
@@ -188,6 +201,7 @@ def test_a_mistake_in_the_arguments_gets_one_clear_line(argv, message, capsys):
         ('env = "x"\niterations = true', "iterations must be a whole number, got True"),
         ('env = "x"\nlimit = 5', "limit must be a list of numbers, got 5"),
         ('env = "x"\nlimit = [1, "a"]', r"limit[1] must be a number, got 'a'"),
+        ('env = "x"\n[algo]\nname = "pdo"\nnu = "a"', "algo.nu must be a number, got 'a'"),
         ('env = "x"\nshape_costs = 1', "shape_costs must be true or false, got 1"),
         ('env = "x"\ntask = {a = "b"}', "task.a must be a number, got 'b'"),
         ('env = "x"\n[algo]\nname = "sac"', "algo.name must be one of cpo, trpo, pdo, fpo, got 'sac'"),
@@ -214,7 +228,7 @@ def test_help_shows_the_defaults_of_the_environment_and_the_options_of_the_algor
         "--batch-size INT Environment steps sampled for each update",
         "(default: 100000)",
         "--algo {cpo,pdo,trpo,fpo}",
-        "--algo.nu FLOAT Where every multiplier starts, ν₀. (default: 0.0)",
+        "--algo.nu FLOAT [FLOAT ...] Where the multipliers start, ν₀: one number for all, or one for each",
         "--shaping.horizon INT Look-ahead T in steps. (default: 20)",
         "--seeds INT",
         "ant-circle with pdo",

@@ -15,7 +15,8 @@ import corral
 from corral import CorralError, checkpoint, envs, log, nets, training
 from corral.config import CPO, FPO, PDO, TRPO, Config, Critic, Networks, Shaping, TrustRegion
 from corral.envs.base import Box, ConstraintSpec, Env, EnvSpec, Timestep
-from corral.trainer import Plan, Trainer
+from corral.rollout.plan import Plan
+from corral.trainer import Trainer
 
 TINY = Networks(hidden=(8,))
 
@@ -234,7 +235,7 @@ def test_programs_for_batches_from_the_host_are_compiled_before_the_first(seeds,
     configs = [Config("slide", TRPO(), batch_size=40, networks=TINY, seed=s) for s in range(seeds)]
     trainer = Trainer(configs, env)
     expected = []
-    monkeypatch.setattr("corral.trainer._Group.compile", lambda group, state, shapes: expected.append(shapes))
+    monkeypatch.setattr("corral.groups.Group.compile", lambda group, state, shapes: expected.append(shapes))
     state = trainer.initial()
     plan = trainer.plan(state, None)
     trainer.iterate(state, plan)
@@ -343,6 +344,14 @@ def test_a_run_plays_as_many_episodes_as_the_lengths_before_ask_for(on_host):
         (
             {"limit": (1.0,)},
             r"limit must have one number for each of the 2 constraints of walk \(near, far\), got 1",
+        ),
+        (
+            {"algo": corral.PDO(nu=(1.0, 2.0, 3.0))},
+            r"algo.nu must have one number for each of the 2 constraints of walk \(near, far\), got 3",
+        ),
+        (
+            {"algo": corral.FPO(penalty=(1.0,))},
+            r"algo.penalty must have one number for each of the 2 constraints of walk \(near, far\), got 1",
         ),
         ({"batch_size": 5}, r"batch_size 5 is smaller than one episode of walk \(up to 8 steps\)"),
         ({"iterations": 0}, "iterations must be at least 1"),

@@ -11,6 +11,9 @@ from typing import Any, Literal
 
 from corral.errors import require, require_in
 
+PerConstraint = float | tuple[float, ...]
+"""One number for all constraints, or one for each, in their order."""
+
 
 @dataclass(frozen=True)
 class Networks:
@@ -104,8 +107,8 @@ class PDO:
     """Primal-dual optimization: a step along g − νb, and ν learned by ν ← (ν + rate·(J_C − d))₊."""
 
     name: Literal["pdo"] = field(default="pdo", kw_only=True)
-    nu: float = 0.0
-    """Where every multiplier starts, ν₀."""
+    nu: PerConstraint = 0.0
+    """Where the multipliers start, ν₀: one number for all, or one for each constraint."""
     rate: float = 0.01
     """Learning rate of the multipliers."""
 
@@ -115,8 +118,8 @@ class FPO:
     """Fixed penalty: trust-region steps on R − λC⁺."""
 
     name: Literal["fpo"] = field(default="fpo", kw_only=True)
-    penalty: float = 1.0
-    """The penalty λ, the same for every constraint."""
+    penalty: PerConstraint = 1.0
+    """The penalty λ: one number for all, or one for each constraint."""
 
 
 Algo = CPO | TRPO | PDO | FPO
@@ -189,10 +192,17 @@ class Config:
             case CPO(calibration=float() | int() as rate):
                 require_in("algo.calibration", rate, 0, 1)
             case PDO(nu=nu, rate=rate):
-                require(nu >= 0, f"algo.nu must not be negative, got {nu}")
+                _require_not_negative("algo.nu", nu)
                 require(rate >= 0, f"algo.rate must not be negative, got {rate}")
             case FPO(penalty=penalty):
-                require(penalty >= 0, f"algo.penalty must not be negative, got {penalty}")
+                _require_not_negative("algo.penalty", penalty)
+
+
+def _require_not_negative(name: str, value: PerConstraint) -> None:
+    """And something at all."""
+    given = value if isinstance(value, tuple) else (value,)
+    require(len(given) > 0, f"{name} must name at least one number")
+    require(all(x >= 0 for x in given), f"{name} must not be negative, got {value}")
 
 
 _POSITIVE = ("trust.delta", "critic.step", "critic.learning_rate", "shaping.learning_rate")

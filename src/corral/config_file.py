@@ -54,7 +54,7 @@ def describe(wanted: Any) -> str:
     if get_origin(wanted) is Literal:
         return f"one of {', '.join(map(str, parts))}"
     if get_origin(wanted) in (Union, types.UnionType):
-        return describe(parts[0])
+        return ", or ".join(describe(part) for part in parts if part is not types.NoneType)
     if get_origin(wanted) is tuple:
         return "a list of whole numbers" if parts[0] is int else "a list of numbers"
     if get_origin(wanted) is dict:
@@ -68,8 +68,9 @@ def _typed(value: Any, wanted: Any, name: str) -> Any:
     """`value` from a TOML file as the type `wanted`, if it is of that kind."""
     origin, parts = get_origin(wanted), get_args(wanted)
     if origin in (Union, types.UnionType):
-        wanted = next(part for part in parts if part is not types.NoneType)
-        return _typed(value, wanted, name)
+        kinds = [part for part in parts if part is not types.NoneType]
+        alike = (part for part in kinds if (get_origin(part) is tuple) == isinstance(value, list))
+        return _typed(value, next(alike, kinds[0]), name)
     if origin is Literal:
         require(value in parts, f"{name} must be {describe(wanted)}, got {value!r}")
         return value

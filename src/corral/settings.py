@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from corral import config_file
-from corral.config import ALGOS, Config
+from corral.config import ALGOS, Config, PerConstraint
 from corral.errors import CorralError, require
 from corral.files import write_atomically
 from corral.presets import Preset, preset
@@ -170,9 +170,11 @@ _FILE = "A file with the same fields, such as the config.toml of an earlier run;
 
 def _registry() -> Any:
     """How tyro reads our dataclasses: as they are, except for what ENV and --algo have already said."""
+    from tyro.conf import arg
     from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
     registry = ConstructorRegistry()
+    some_numbers = Annotated[PerConstraint, arg(metavar="FLOAT [FLOAT ...]")]
 
     @registry.struct_rule
     def ours(info: StructTypeInfo) -> StructConstructorSpec | None:
@@ -184,6 +186,7 @@ def _registry() -> Any:
         }
         # Of a union, only what --algo has chosen.
         kind = {name: type(value) if is_dataclass(value) else hints[name] for name, value in now.items()}
+        kind = {name: some_numbers if hint == PerConstraint else hint for name, hint in kind.items()}
         if info.type is Config:
             docs["algo"] = str(type(now["algo"]).__doc__)
         shown = tuple(StructFieldSpec(name, kind[name], now[name], docs.get(name)) for name in now)

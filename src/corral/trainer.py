@@ -8,45 +8,31 @@ the number of robots (`Plan`), which follows from all runs beside it.
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from corral import devices, learner
-from corral.config import CPO, Config, Numbers, numbers, program, with_numbers
+from corral import devices, groups
+from corral.config import CPO, Config
 from corral.envs.base import Env, EnvSpec, HostEnv
 from corral.errors import CorralError, require
 from corral.estimate import Batch
+from corral.groups import Group
 from corral.learner import LearnerState
 from corral.nets import Policy
 from corral.rollout import device, host
+from corral.rollout import plan as rollout_plan
 from corral.rollout.host import Lanes
+from corral.rollout.plan import Plan
 from corral.trust_region.dual import Case
 
 Row = dict[str, Any]
 State = tuple[LearnerState, ...]
 
-_OF_EPISODES = ("final_obs", "truncated", "present")
-"""Fields of a batch with an entry for each episode; the others have one for each row."""
-
-
-# Up to so many times the episodes there are robots or room for, a batch may come out short: better than to compile
-# everything again, or to let all robots wait for a few that play once more.
-_SHORT = 1.2
-
-
-class Plan(NamedTuple):
-    """Sizes that fix the shapes of the compiled program; they change rarely, and are part of a checkpoint."""
-
-    robots: int
-    """Side by side on the device, for each run."""
-    rows: int
-    """Host batches are padded to a multiple of this; device batches with gaps are squeezed into it."""
-    room: int
-    """The most episodes of a run's batch. Where there are fewer robots, they play again."""
+_keys = jax.jit(groups.keys)
 
 
 class Trainer:
@@ -65,10 +51,11 @@ class Trainer:
         self.mesh = devices.mesh()
         self.env: Env | Lanes = Lanes([env]) if isinstance(env, HostEnv) else env
         self.names = [c.name for c in self.spec.constraints]
-        self._groups: list[_Group] = []
-        for members in _alike(configs):
+        self._groups: list[Group] = []
+        for members in groups.alike(configs):
             first = sum(len(group.members) for group in self._groups)
-            self._groups.append(_Group(self, members, first, net))
+            own = [configs[i] for i in members]
+            self._groups.append(Group(members, own, self.spec, first, self.mesh, net))
         # As the runs lie in a batch: group after group.
         self._seeds = np.asarray(
             [configs[i].seed for group in self._groups for i in group.members], np.uint32
@@ -79,7 +66,7 @@ class Trainer:
         """Episodes from the host that showed what a batch looks like, until the programs that update are compiled for it."""
 
         def collect(parts: tuple[Any, ...], seeds: Any, iteration: Any, played: Any, plan: Plan) -> Any:
-            keys, _ = _keys(seeds, iteration)
+            keys, _ = groups.keys(seeds, iteration)
             policies = jax.tree.map(lambda *xs: jnp.concatenate(xs), *parts)
             batch = device.collect(
                 env,  # type: ignore[arg-type]
@@ -137,32 +124,13 @@ class Trainer:
         )
 
     def plan(self, state: State, before: Plan | None) -> Plan:
-        """Robots and room for the episodes that make a batch; kept while they serve, since every new shape is compiled.
-
-        Runs whose episodes got shorter play more of them with the robots they have, so that one of them does not slow down
-        the others. Fewer robots are taken once the average run could do with two thirds.
-        """
+        """Robots and room for the episodes that make a batch."""
         counts = self._episodes(state)
-        needed, average = int(counts.max()), float(counts.mean())
-        if before is None:
-            # Room for batches that turn out longer than expected, so that all have one shape.
-            size = self.config.batch_size
-            rows = size * 9 // 8 if isinstance(self.env, Lanes) else size * 5 // 4
-            robots, rows = self._shared(round(average)), self._shared(rows)
-            # Episodes that last nearly as long as they can may well go on doing so.
-            steady = needed <= _SHORT * max(2, round(size / self.spec.horizon))
-            return Plan(robots, rows, robots if steady else 4 * needed)
-        robots, room = before.robots, before.room
-        if needed > _SHORT * room:
-            room = 4 * needed
-        if robots > 1.5 * average:
-            robots = self._shared(int(1.1 * average))
-        return Plan(robots, before.rows, room)
-
-    def _shared(self, count: int) -> int:
-        """At least so many: a multiple of the devices, so that each has the same share."""
-        share = 1 if self.mesh is None else self.mesh.size
-        return share * -(-count // share)
+        shares = 1 if self.mesh is None else self.mesh.size
+        if before is not None:
+            return rollout_plan.following(before, counts, shares)
+        on_host = isinstance(self.env, Lanes)
+        return rollout_plan.first(counts, self.config.batch_size, self.spec.horizon, on_host, shares)
 
     def _episodes(self, state: State) -> np.ndarray:
         """How many episodes make a batch of each run, group after group, judged by the lengths of its previous batch."""
@@ -208,7 +176,7 @@ class Trainer:
     def sample(self, state: State, plan: Plan, iteration: int) -> Batch:
         """A batch for every run, with a leading axis of runs, group after group."""
         k = np.uint32(iteration)
-        played = np.minimum(self._episodes(state), plan.room)
+        played = plan.played(self._episodes(state), isinstance(self.env, Lanes))
         if isinstance(self.env, Lanes):
             # One copy on one device: a policy on all of them would act once on each.
             copies = jax.device_put(jax.device_get([p.policy for p in state]), jax.local_devices()[0])
@@ -217,12 +185,9 @@ class Trainer:
             ]
             batches = [
                 host.collect(self.env, policy, key, int(count), plan.rows, room=plan.room)
-                for policy, key, count in zip(policies, _keys_jit(self._seeds, k)[0], played, strict=True)
+                for policy, key, count in zip(policies, _keys(self._seeds, k)[0], played, strict=True)
             ]
-            return self._spread(_stack(batches), jax.device_put)
-        # A few episodes less are better than one more round for them.
-        few = (plan.robots < played) & (played <= _SHORT * plan.robots)
-        played = np.where(few, plan.robots, played)
+            return self._spread(host.stack(batches), jax.device_put)
         batch: Batch = self._collect(tuple(part.policy for part in state), self._seeds, k, played, plan)
         return batch
 
@@ -230,7 +195,7 @@ class Trainer:
         """The programs that update, before the first batch, so that the seconds of an iteration are those of its work."""
 
         def padded(name: str, x: Any) -> jax.ShapeDtypeStruct:
-            length = {"broken": ()}.get(name, (plan.room if name in _OF_EPISODES else plan.rows,))
+            length = {"broken": ()}.get(name, (plan.room if name in host.OF_EPISODES else plan.rows,))
             return jax.ShapeDtypeStruct((len(self.configs), *length, *np.shape(x)[1:]), x.dtype)
 
         shapes: Any = Batch._make(padded(name, x) for name, x in few._asdict().items())
@@ -292,117 +257,22 @@ class Trainer:
         return [rows[i] for i in range(len(rows))]
 
 
-class _Group:
-    """Runs that differ in numbers only, and the program that updates them; in a batch they lie from run `first` on."""
-
-    def __init__(self, trainer: Trainer, members: list[int], first: int, net: Any | None) -> None:
-        self.members = members
-        configs = [trainer.configs[i] for i in members]
-        config, spec = configs[0], trainer.spec
-        self._seeds = np.asarray([c.seed for c in configs], np.uint32)
-        self._numbers = jax.tree.map(lambda *xs: np.asarray(xs, np.float32), *map(numbers, configs))
-
-        def init(own: Numbers, seed: Any) -> LearnerState:
-            key = jax.random.fold_in(jax.random.key(seed), 2**31 - 1)
-            return _arrays_only(learner.init(with_numbers(config, own), spec, key, net))
-
-        def update(own: Numbers, state: Any, batch: Any, key: Any) -> Any:
-            # Full float32 also where the hardware offers less by default: conjugate gradients magnify what is missing.
-            with jax.default_matmul_precision("float32"):
-                return learner.update(with_numbers(config, own), spec, state, batch, key)
-
-        def update_part(own: Numbers, state: Any, batch: Any, seeds: Any, iteration: Any) -> Any:
-            mine = jax.tree.map(lambda x: x[first : first + len(members)], batch)
-            return jax.vmap(update)(own, state, mine, _keys(seeds, iteration)[1])
-
-        everywhere = None if trainer.mesh is None else devices.whole(trainer.mesh)
-        self._init = jax.jit(jax.vmap(init), out_shardings=everywhere)
-        self._update = jax.jit(update_part, out_shardings=everywhere)
-
-    def initial(self) -> LearnerState:
-        made: LearnerState = self._init(self._numbers, self._seeds)
-        return made
-
-    def compile(self, state: LearnerState, shapes: Any) -> None:
-        """The program for a batch of these shapes; a call finds it."""
-        self._update.lower(self._numbers, state, shapes, self._seeds, np.uint32(0)).compile()
-
-    def update(self, state: LearnerState, batch: Batch, iteration: int) -> tuple[LearnerState, Row]:
-        """New states and metrics of these runs, from the batch of all."""
-        done: tuple[LearnerState, Row] = self._update(
-            self._numbers, state, batch, self._seeds, np.uint32(iteration)
-        )
-        return done
-
-
-def _keys(seeds: Any, iteration: Any) -> tuple[Any, Any]:
-    """For every run, a key to sample with and one to update with."""
-    pairs = jax.vmap(lambda s: jax.random.split(jax.random.fold_in(jax.random.key(s), iteration)))(seeds)
-    return pairs[:, 0], pairs[:, 1]
-
-
-_keys_jit = jax.jit(_keys)
-
-
-def _arrays_only(state: LearnerState) -> LearnerState:
-    """A check that the state is a pytree of arrays, so that it can be stacked, saved and restored."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        require(
-            eqx.is_array(leaf),
-            f"the learner's state holds {type(leaf).__name__} at {jax.tree_util.keystr(path)}",
-        )
-    return state
-
-
 def _take(tree: Any, s: int) -> Any:
     """The part of a stacked tree that belongs to one run."""
     return jax.tree.map(lambda x: x[s], tree)
 
 
-def _alike(configs: Sequence[Config]) -> list[list[int]]:
-    """Positions of the configurations, those of one program together."""
-    programs: list[Config] = []
-    groups: list[list[int]] = []
-    for i, config in enumerate(map(program, configs)):
-        if config not in programs:
-            programs.append(config)
-            groups.append([])
-        groups[programs.index(config)].append(i)
-    return groups
-
-
-def _stack(batches: list[Batch]) -> Batch:
-    """Batches of several runs as one, the shorter ones padded with rows that are not valid."""
-    if len(batches) == 1:  # a view: nothing is copied
-        single: Batch = jax.tree.map(lambda x: np.asarray(x)[None], batches[0])
-        return single
-    longest = max(len(b.reward) for b in batches)
-
-    def fit(batch: Batch) -> Batch:
-        missing = longest - len(batch.reward)
-        if missing == 0:
-            return batch
-
-        def padded(rows: Any) -> Any:
-            return np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)])
-
-        others = (*_OF_EPISODES, "episode", "broken")
-        rows: dict[str, Any] = {n: padded(x) for n, x in batch._asdict().items() if n not in others}
-        rows["episode"] = np.concatenate([batch.episode, np.full(missing, len(batch.present) - 1, np.int32)])
-        return batch._replace(**rows)
-
-    stacked: Batch = jax.tree.map(lambda *xs: np.stack(xs), *map(fit, batches))
-    return stacked
-
-
 def _check(config: Config, spec: EnvSpec) -> None:
     """What can be wrong between a configuration and an environment, said before any work is done."""
     m = len(spec.constraints)
-    require(
-        len(config.limit) in (0, m),
-        f"limit must have one number for each of the {m} constraints of {spec.name} "
-        f"({', '.join(c.name for c in spec.constraints)}), got {len(config.limit)}",
-    )
+    given = {"limit": config.limit} | {f"algo.{name}": value for name, value in vars(config.algo).items()}
+    for name, value in given.items():
+        count = len(value) if isinstance(value, tuple) else m
+        require(
+            count == m or (name == "limit" and count == 0),
+            f"{name} must have one number for each of the {m} constraints of {spec.name} "
+            f"({', '.join(c.name for c in spec.constraints)}), got {count}",
+        )
     require(
         m > 0 or not isinstance(config.algo, CPO),
         f"{spec.name} brings no constraint, and CPO needs one: corral.Constraint(name, limit) takes the cost that an "

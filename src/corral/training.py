@@ -20,7 +20,8 @@ from corral.config import Config
 from corral.envs.base import Env
 from corral.errors import CorralError, require
 from corral.rollout.host import Lanes
-from corral.trainer import Plan, Row, State, Trainer
+from corral.rollout.plan import Plan
+from corral.trainer import Row, State, Trainer
 
 
 @runtime_checkable

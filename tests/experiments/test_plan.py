@@ -26,6 +26,7 @@ def test_the_slug_is_of_the_content_without_seed_and_iterations():
 
 def test_the_slug_tells_the_algorithm_and_its_numbers():
     assert plan.slug(replace(BASE, algo=PDO(nu=1000.0))).startswith("pdo-nu1000-")
+    assert plan.slug(replace(BASE, algo=PDO(nu=(0.0, 1000.0)))).startswith("pdo-nu0,1000-")
     assert plan.slug(replace(BASE, algo=CPO(0.1))).startswith("cpo-calibration0.1-")
 
 

@@ -15,7 +15,8 @@ from corral.config import numbers, program
 from corral.experiments import plan, provenance, runner
 from corral.experiments.progress import Estimate, GridProgress, Part
 from corral.learner import LearnerState
-from corral.trainer import Plan, Trainer
+from corral.rollout.plan import Plan
+from corral.trainer import Trainer
 
 from .conftest import row
 

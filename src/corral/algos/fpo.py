@@ -1,4 +1,4 @@
-"""Fixed-penalty optimization: TRPO on the reward R − λC⁺, with the penalty λ chosen beforehand."""
+"""Fixed-penalty optimization: TRPO on the reward R − Σ λᵢCᵢ⁺, with the penalties λ chosen beforehand."""
 
 from typing import NamedTuple
 
@@ -21,11 +21,11 @@ def init(config: FPO, m: int) -> State:
 
 def penalised(config: FPO, reward: Float[Array, " n"], costs: Float[Array, "n m"]) -> Float[Array, " n"]:
     """The reward the update sees (and its critic): a penalty subtracts."""
-    return reward - config.penalty * jnp.sum(costs, axis=1)
+    return reward - jnp.sum(jnp.asarray(config.penalty) * costs, axis=1)
 
 
 def update(config: FPO, state: State, local: Local, constraints: Constraints) -> tuple[State, Step]:
     """One step along the natural gradient of the penalised return."""
     limit = constraints.limit
-    price = jnp.full_like(limit, config.penalty)
+    price = jnp.full_like(limit, jnp.asarray(config.penalty))
     return state, neighbourhood.unconstrained(local, neighbourhood.unit(len(limit)), limit, price)

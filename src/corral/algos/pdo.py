@@ -22,8 +22,8 @@ class State(NamedTuple):
 
 
 def init(config: PDO, m: int) -> State:
-    """Every multiplier starts at ν₀."""
-    return State(jnp.full(m, config.nu, jnp.float32))
+    """The multipliers start at ν₀."""
+    return State(jnp.full(m, jnp.asarray(config.nu), jnp.float32))
 
 
 def update(config: PDO, state: State, local: Local, constraints: Constraints) -> tuple[State, Step]:

@@ -17,7 +17,8 @@ from corral.config import Config
 from corral.envs import Env
 from corral.envs.threads import ThreadedEnv
 from corral.rollout.host import Lanes
-from corral.trainer import Plan, State, Trainer
+from corral.rollout.plan import Plan
+from corral.trainer import State, Trainer
 
 # The first two iterations compile; costs are shaped from the third on.
 WARM_UP = 2

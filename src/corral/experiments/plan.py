@@ -41,11 +41,9 @@ def slug(config: Config) -> str:
     Hashed are the fields that differ from `Config`'s defaults, by dotted name, except seed and iterations: a field that is
     added to `Config` later, with a default that changes nothing, leaves the names of old runs as they are.
     """
-    default = type(config.algo)()
     numbers = "".join(
-        f"-{f.name}{getattr(config.algo, f.name):g}"
-        for f in fields(config.algo)
-        if f.name != "name" and getattr(config.algo, f.name) != getattr(default, f.name)
+        f"-{name}{','.join(f'{x:g}' for x in (value if isinstance(value, tuple) else (value,)))}"
+        for name, value in _differences(config.algo, type(config.algo)()).items()
     )
     return f"{config.algo.name}{numbers}-{config_hash(config)[:8]}"
 

@@ -48,6 +48,9 @@ class Lanes:
             env.close()
 
 
+OF_EPISODES = ("final_obs", "truncated", "present")
+"""Fields of a batch with an entry for each episode; the others have one for each row."""
+
 # Noise is drawn for this many steps at once: as much work, but a call less in each.
 _BLOCK = 64
 
@@ -208,3 +211,27 @@ def _batch(lanes: list[list[np.ndarray]], episodes: int, rows: int, room: int) -
         broken=np.int32(np.sum(broken[last])),
     )
     return whole
+
+
+def stack(batches: list[Batch]) -> Batch:
+    """Batches of several runs as one, the shorter ones padded with rows that are not valid."""
+    if len(batches) == 1:  # a view: nothing is copied
+        single: Batch = jax.tree.map(lambda x: np.asarray(x)[None], batches[0])
+        return single
+    longest = max(len(b.reward) for b in batches)
+
+    def fit(batch: Batch) -> Batch:
+        missing = longest - len(batch.reward)
+        if missing == 0:
+            return batch
+
+        def padded(rows: Any) -> Any:
+            return np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)])
+
+        others = (*OF_EPISODES, "episode", "broken")
+        rows: dict[str, Any] = {n: padded(x) for n, x in batch._asdict().items() if n not in others}
+        rows["episode"] = np.concatenate([batch.episode, np.full(missing, len(batch.present) - 1, np.int32)])
+        return batch._replace(**rows)
+
+    stacked: Batch = jax.tree.map(lambda *xs: np.stack(xs), *map(fit, batches))
+    return stacked

@@ -1,0 +1,59 @@
+"""How many robots, rows and episodes a program has room for: its shapes, as against how much of them a batch fills."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+# Up to so many times the episodes there are robots or room for, a batch may come out short: better than to compile
+# everything again, or to let all robots wait for a few that play once more.
+_SHORT = 1.2
+
+
+class Plan(NamedTuple):
+    """Sizes that fix the shapes of the compiled program; they change rarely, and are part of a checkpoint."""
+
+    robots: int
+    """Side by side on the device, for each run."""
+    rows: int
+    """Host batches are padded to a multiple of this; device batches with gaps are squeezed into it."""
+    room: int
+    """The most episodes of a run's batch. Where there are fewer robots, they play again."""
+
+    def played(self, counts: np.ndarray, on_host: bool) -> np.ndarray:
+        """How many episodes each run plays, of the `counts` that would make its batch."""
+        played = np.minimum(counts, self.room)
+        if on_host:
+            return played
+        # A few episodes less are better than one more round for them.
+        few = (self.robots < played) & (played <= _SHORT * self.robots)
+        return np.where(few, self.robots, played)
+
+
+def first(counts: np.ndarray, batch_size: int, horizon: int, on_host: bool, shares: int) -> Plan:
+    """The plan to begin with, for runs whose batches are `counts` episodes; its sizes are multiples of `shares`."""
+    # Room for batches that turn out longer than expected, so that all have one shape.
+    rows = batch_size * 9 // 8 if on_host else batch_size * 5 // 4
+    robots, needed = _multiple(round(float(counts.mean())), shares), int(counts.max())
+    # Episodes that last nearly as long as they can may well go on doing so.
+    steady = needed <= _SHORT * max(2, round(batch_size / horizon))
+    return Plan(robots, _multiple(rows, shares), robots if steady else 4 * needed)
+
+
+def following(before: Plan, counts: np.ndarray, shares: int) -> Plan:
+    """The plan before, while it serves: every new shape is compiled.
+
+    Runs whose episodes got shorter play more of them with the robots they have, so that one of them does not slow down
+    the others. Fewer robots are taken once the average run could do with two thirds.
+    """
+    needed, average = int(counts.max()), float(counts.mean())
+    robots, room = before.robots, before.room
+    if needed > _SHORT * room:
+        room = 4 * needed
+    if robots > 1.5 * average:
+        robots = _multiple(int(1.1 * average), shares)
+    return Plan(robots, before.rows, room)
+
+
+def _multiple(count: int, shares: int) -> int:
+    """At least so many, and divisible into equal shares."""
+    return shares * -(-count // shares)
