@@ -1,6 +1,6 @@
 """Whole iterations against their floor: the raw engine's time for the steps plus that of the matrix products."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -55,9 +55,8 @@ def timed(trainer: Trainer, state: State, plan: Plan) -> tuple[State, list[Row],
 
 def measure(
     names: Sequence[str], batch: int | None, which: Sequence[Any], repeats: int, note: Note
-) -> list[Row]:
+) -> Iterator[Row]:
     """A row for each environment and preset, in batches of the paper's size unless given."""
-    rows = []
     for name in names:
         for preset in which:
             config = presets.preset(name, preset)
@@ -66,8 +65,7 @@ def measure(
             note(f"iteration: {name}, {preset}: compiling")
             started = warmed_up([config])
             note(f"iteration: {name}, {preset}: {repeats} iterations")
-            rows.append({"env": name, "preset": preset, **against_floor(started, repeats)})
-    return rows
+            yield {"env": name, "preset": preset, **against_floor(started, repeats)}
 
 
 def against_floor(started: Iterations, repeats: int) -> Row:

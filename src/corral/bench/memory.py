@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from corral.bench.clock import Note, Row
@@ -12,13 +13,11 @@ from corral.bench.clock import Note, Row
 GIB = 2**30
 
 
-def measure(cases: dict[str, list[str]], note: Note) -> list[Row]:
+def measure(cases: dict[str, list[str]], note: Note) -> Iterator[Row]:
     """A row for each command line of `corral`, by name; {out} in an argument is a folder that is deleted afterwards."""
-    rows = []
     for name, argv in cases.items():
         note(f"memory: corral {' '.join(argv)}")
-        rows.append({"case": name, "command": f"corral {' '.join(argv)}", **peak(argv)})
-    return rows
+        yield {"case": name, "command": f"corral {' '.join(argv)}", **peak(argv)}
 
 
 def cases(quick: bool) -> dict[str, list[str]]:

@@ -4,7 +4,7 @@ import datetime
 import os
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, get_args
 
 from corral import __version__
@@ -27,11 +27,13 @@ _ENVS = ("point-circle", "point-gather", "ant-circle", "ant-gather", "humanoid-c
 def run(
     parts: Sequence[Part], names: Sequence[str], quick: bool, note: Note, save: Callable[[Document], None]
 ) -> Document:
-    """Carry out these parts on these environments (none: each part's own); `save` is called after each."""
+    """Carry out these parts on these environments (none: each part's own); `save` is called after each row."""
     document = _empty(quick)
     for part in parts:
-        document["parts"][part] = _MEASURE[part](names, quick, note)
-        save(document)
+        rows = document["parts"][part] = []
+        for row in _MEASURE[part](names, quick, note):
+            rows.append(row)
+            save(document)
     return document
 
 
@@ -61,22 +63,22 @@ def _empty(quick: bool) -> Document:
     }
 
 
-def _sampling(names: Sequence[str], quick: bool, note: Note) -> list[Row]:
+def _sampling(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
     from corral.bench import sampling
 
     default = ("ant-circle",) if quick else _ENVS
     return sampling.measure(names or default, quick, note)
 
 
-def _update(names: Sequence[str], quick: bool, note: Note) -> list[Row]:
+def _update(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
     from corral.bench import update
 
     if quick:
         return update.measure([5_000], 2, note, leave_out=_SLOW_TO_COMPILE)
-    return update.measure([20_000, 50_000, 100_000], 7, note)
+    return update.measure([100_000, 50_000, 20_000], 7, note)
 
 
-def _iteration(names: Sequence[str], quick: bool, note: Note) -> list[Row]:
+def _iteration(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
     from corral.bench import iteration
 
     if quick:
@@ -85,13 +87,13 @@ def _iteration(names: Sequence[str], quick: bool, note: Note) -> list[Row]:
     return iteration.measure(chosen, None, ("paper", "corral"), 7, note)
 
 
-def _scaling(names: Sequence[str], quick: bool, note: Note) -> list[Row]:
+def _scaling(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
     from corral.bench import scaling
 
     return scaling.measure(quick, ("robots", "threads") if quick else (), 2 if quick else 5, note)
 
 
-def _seeds(names: Sequence[str], quick: bool, note: Note) -> list[Row]:
+def _seeds(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
     import jax
 
     from corral.bench import seeds
@@ -103,20 +105,20 @@ def _seeds(names: Sequence[str], quick: bool, note: Note) -> list[Row]:
     )
 
 
-def _memory(names: Sequence[str], quick: bool, note: Note) -> list[Row]:
+def _memory(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
     from corral.bench import memory
 
     return memory.measure(memory.cases(quick), note)
 
 
-def _startup(names: Sequence[str], quick: bool, note: Note) -> list[Row]:
+def _startup(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
     from corral.bench import startup
 
     train = [] if quick else [["train", name, "--iterations", "2"] for name in ("point-gather", "ant-circle")]
     return startup.measure(2 if quick else 7, train, note)
 
 
-_MEASURE: dict[Part, Callable[[Sequence[str], bool, Note], list[Row]]] = {
+_MEASURE: dict[Part, Callable[[Sequence[str], bool, Note], Iterator[Row]]] = {
     "sampling": _sampling,
     "update": _update,
     "iteration": _iteration,

@@ -1,6 +1,6 @@
 """Steps per second: the raw engine, our environment, our environment with the policy."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,16 +19,14 @@ from corral.rollout.host import Lanes
 from corral.trainer import Trainer
 
 
-def measure(names: Sequence[str], quick: bool, note: Note) -> list[Row]:
+def measure(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
     """One row per environment."""
-    rows = []
     for name in names:
         note(f"sampling: {name}")
         config = presets.preset(name, "paper")
         if quick:
             config = replace(config, batch_size=4 * envs.spec(name).horizon)
-        rows.append(_row(config, repeats=2 if quick else 7, steps=10 if quick else 100))
-    return rows
+        yield _row(config, repeats=2 if quick else 7, steps=10 if quick else 100)
 
 
 def _row(config: Config, repeats: int, steps: int) -> Row:

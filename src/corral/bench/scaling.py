@@ -1,6 +1,6 @@
 """How cost grows: time = a + b·x over batch, robots, width, constraints and cores, and where that stops being true."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -60,20 +60,19 @@ class Axis(NamedTuple):
     fit: bool = True
 
 
-def measure(quick: bool, chosen: Sequence[str], repeats: int, note: Note) -> list[Row]:
+def measure(quick: bool, chosen: Sequence[str], repeats: int, note: Note) -> Iterator[Row]:
     """One row per axis."""
-    note("scaling: compiling")
-    made = [make() for name, make in axes(quick).items() if not chosen or name in chosen]
-    # Not the simulators: their kernels are made by a compiler of their own, which is not known to like threads.
-    compiled(
-        [call for axis in made if axis.name not in ("robots", "threads") for call in axis.calls.values()]
-    )
-    rows = []
-    for axis in made:
-        note(f"scaling: {axis.name}, {repeats} rounds")
+    for name, make in axes(quick).items():
+        if chosen and name not in chosen:
+            continue
+        note(f"scaling: {name}: compiling")
+        axis = make()
+        # Not the simulators: their kernels are made by a compiler of their own, which is not known to like threads.
+        if name not in ("robots", "threads"):
+            compiled(list(axis.calls.values()))
+        note(f"scaling: {name}, {repeats} rounds")
         times = in_turns({str(value): call for value, call in axis.calls.items()}, repeats)
-        rows.append(_row(axis, [times[str(value)] for value in axis.calls]))
-    return rows
+        yield _row(axis, [times[str(value)] for value in axis.calls])
 
 
 def _row(axis: Axis, times: list[list[float]]) -> Row:

@@ -1,6 +1,6 @@
 """Many seeds side by side in one program: steps per second, sampled and over whole iterations, against their number."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ def configs(name: str, count: int, batch: int | None = None) -> list[Config]:
 
 def measure(
     cases: Sequence[tuple[str, int]], batch: int | None, repeats: int, note: Note, with_floor: Sequence[str]
-) -> list[Row]:
+) -> Iterator[Row]:
     """A row for each (environment, number of seeds); those of the environments in `with_floor` against their floor."""
     note(f"seeds: compiling {len(cases)} programs")
     started: dict[tuple[str, int], Iterations | str] = {}
@@ -36,22 +36,20 @@ def measure(
         for case, job in jobs.items():
             started[case] = job.result()
             note(f"seeds: {case[0]}, {case[1]} compiled")
-    rows: list[Row] = []
     for case in cases:
         ready = started.pop(case)
         if isinstance(ready, str):  # there was no room beside the others
             note(f"seeds: {case[0]}, {case[1]}, once more alone")
             ready = _prepared(configs(*case, batch))
         if isinstance(ready, str):
-            rows.append({"env": case[0], "seeds": case[1], "failed": ready})
+            yield {"env": case[0], "seeds": case[1], "failed": ready}
             continue
         note(f"seeds: {case[0]}, {case[1]}: {repeats} iterations")
         row = {"env": case[0], "seeds": case[1], **_measured(ready, repeats)}
         if case[0] in with_floor and case == max(c for c in cases if c[0] == case[0]):
             row |= {"against_floor": against_floor(ready, repeats)}
-        rows.append(row)
         del ready
-    return rows
+        yield row
 
 
 def _prepared(chosen: list[Config]) -> Iterations | str:

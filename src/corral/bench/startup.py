@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from corral.bench.clock import Note, Row, in_turns, ratios, spread
 CORRAL = [sys.executable, "-c", "import sys; from corral.cli import main; sys.exit(main(sys.argv[1:]))"]
 
 
-def measure(repeats: int, train: list[list[str]], note: Note) -> list[Row]:
+def measure(repeats: int, train: list[list[str]], note: Note) -> Iterator[Row]:
     """Rows for the help, against an interpreter that does nothing, and for each training command, cold and warm."""
     note(f"start-up: help, {repeats} times")
     commands = {
@@ -23,13 +24,15 @@ def measure(repeats: int, train: list[list[str]], note: Note) -> list[Row]:
     }
     found = in_turns({name: partial(_quiet, argv) for name, argv in commands.items()}, repeats)
     floor = found["python -c pass"]
-    rows: list[Row] = [
-        {"what": name, "seconds": spread(times), "of_floor": ratios(floor, times), "jax": _imports_jax(name)}
-        for name, times in found.items()
-    ]
+    for name, times in found.items():
+        yield {
+            "what": name,
+            "seconds": spread(times),
+            "of_floor": ratios(floor, times),
+            "jax": _imports_jax(name),
+        }
     for argv in train:
-        rows += _cold_and_warm(argv, note)
-    return rows
+        yield from _cold_and_warm(argv, note)
 
 
 def _quiet(argv: list[str]) -> None:
@@ -47,9 +50,8 @@ def _imports_jax(name: str) -> bool | None:
     return done.stderr.strip().endswith("True")
 
 
-def _cold_and_warm(argv: list[str], note: Note) -> list[Row]:
+def _cold_and_warm(argv: list[str], note: Note) -> Iterator[Row]:
     """Time to the first iteration with no compiled program at hand, then with all of them."""
-    rows: list[Row] = []
     command = f"corral {' '.join(argv)}"
     with tempfile.TemporaryDirectory() as folder:
         # JAX's own variable, to which corral's cache gives way.
@@ -57,8 +59,7 @@ def _cold_and_warm(argv: list[str], note: Note) -> list[Row]:
         for what in ("cold", "warm"):
             note(f"start-up: {command}, {what} cache")
             took = _to_first_iteration([*argv, "--out", f"{folder}/{what}"], Path(folder) / what, cache)
-            rows.append({"what": f"{command}, first iteration, {what} cache", "seconds": spread([took])})
-    return rows
+            yield {"what": f"{command}, first iteration, {what} cache", "seconds": spread([took])}
 
 
 def _to_first_iteration(argv: list[str], out: Path, environment: dict[str, str]) -> float:

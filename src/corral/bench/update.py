@@ -3,9 +3,8 @@
 The batch is made up, 32 observations, 8 actions and one cost unless asked otherwise; networks are (64, 32).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -96,17 +95,14 @@ class Part(NamedTuple):
         return self.function(*self.given)
 
 
-def measure(sizes: Sequence[int], repeats: int, note: Note, leave_out: Sequence[str] = ()) -> list[Row]:
-    """One row per part and size."""
-    note("update: compiling")
-    made = compiled([partial(parts, size, devices.mesh()) for size in sizes])
-    chosen = [{name: part for name, part in all_.items() if name not in leave_out} for all_ in made]
-    compiled([part.call for each in chosen for part in each.values()])
-    return [
-        {"samples": size, **row}
-        for size, each in zip(sizes, chosen, strict=True)
-        for row in against_floors(each, repeats, note, f"{size:,} samples")
-    ]
+def measure(sizes: Sequence[int], repeats: int, note: Note, leave_out: Sequence[str] = ()) -> Iterator[Row]:
+    """One row per part and size; sizes one after the other, since an accelerator's compiler may take minutes for each."""
+    for size in sizes:
+        note(f"update: {size:,} samples: compiling")
+        chosen = {name: part for name, part in parts(size, devices.mesh()).items() if name not in leave_out}
+        compiled([part.call for part in chosen.values()])
+        for row in against_floors(chosen, repeats, note, f"{size:,} samples"):
+            yield {"samples": size, **row}
 
 
 def against_floors(chosen: dict[str, Part], repeats: int, note: Note, what: str) -> list[Row]:
