@@ -217,3 +217,10 @@ def test_a_process_killed_at_any_moment_leaves_a_whole_checkpoint_no_older_than_
         start = k + 1
     checkpoint.save(tmp_path, start, {"a": np.zeros(1)}, {})
     assert list(tmp_path.glob(".*")) == []
+
+
+def test_counts_that_an_earlier_version_kept_as_floats_are_read(tmp_path):
+    checkpoint.write(tmp_path / "old.npz", {"steps": np.float32(40_000_000)}, {})
+    tree, _ = checkpoint.load(tmp_path / "old.npz", {"steps": jnp.zeros((), jnp.uint32)})
+    assert tree["steps"].dtype == jnp.uint32
+    assert int(tree["steps"]) == 40_000_000

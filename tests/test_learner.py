@@ -192,6 +192,15 @@ def test_returns_costs_and_their_errors_are_means_over_episodes(constrained, pen
     assert int(constrained[1][-1].new.env_steps) == 120
 
 
+def test_steps_are_counted_one_by_one_however_many(constrained):
+    """In float32 2²⁴ + 1 would be 2²⁴."""
+    update, run = constrained
+    it = run[-1]
+    many = it.state._replace(env_steps=jnp.uint32(2**31 + 1))
+    new, _ = update(numbers(CONSTRAINED), many, it.batch, it.key)
+    assert int(new.env_steps) - (2**31 + 1) == int(it.new.env_steps) - int(it.state.env_steps)
+
+
 def test_shaping_begins_when_it_should_and_the_plain_cost_is_reported_beside_it(constrained):
     for k, it in enumerate(constrained[1]):
         plain = it.sums(it.batch.costs, np.array([0.95, 0.8])).mean(0)

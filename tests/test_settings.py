@@ -140,6 +140,14 @@ def test_the_saved_file_of_a_run_repeats_it(tmp_path):
     assert how.seeds == 3
 
 
+def test_a_gymnasium_id_gets_the_general_parameters_and_a_folder_without_slashes():
+    config, options = from_argv(["module:some/Thing-v0", "--limit", "25"])
+    assert config.limit == (25.0,)
+    assert not config.time_limit_ends
+    assert preset("humanoid-gather").time_limit_ends
+    assert options.out == Path("runs/module-some-Thing-v0-cpo-corral-s0")
+
+
 def test_a_number_per_constraint_comes_through_flags_and_files(tmp_path):
     one, _ = from_argv(["point-circle", "--algo", "fpo", "--algo.penalty", "5"])
     each, _ = from_argv(["point-circle", "--algo", "fpo", "--algo.penalty", "5", "50"])

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import corral
-from corral import CorralError, checkpoint, envs, log, nets, training
+from corral import CorralError, checkpoint, envs, log, nets, settings, training
 from corral.config import CPO, FPO, PDO, TRPO, Config, Critic, Networks, Shaping, TrustRegion
 from corral.envs.base import Box, ConstraintSpec, Env, EnvSpec, Timestep
+from corral.evaluate import evaluate
 from corral.rollout.plan import Plan
 from corral.trainer import Trainer
 
@@ -416,6 +417,47 @@ class Slide(gymnasium.Env):
 
 
 SLIDE = dict(iterations=2, batch_size=40, horizon=5, networks=TINY, critic=Critic(), preset="paper")
+
+
+@pytest.fixture
+def slide_id():
+    gymnasium.register("tests/Slide-v0", entry_point=Slide, max_episode_steps=5)
+    yield "tests/Slide-v0"
+    del gymnasium.registry["tests/Slide-v0"]
+
+
+def test_a_gymnasium_id_is_trained_evaluated_and_resumed_from_its_folder_alone(slide_id, tmp_path):
+    """It costs 1 a step; `task` goes to gymnasium.make, so an episode is 3 steps here."""
+    config = Config(slide_id, iterations=2, batch_size=40, limit=(7.0,), networks=TINY)
+    config = replace(config, task={"max_episode_steps": 3.0})
+    training.run(config, tmp_path)
+    np.testing.assert_array_equal(log.read(tmp_path)["cost_cost"], [3, 3])
+    (found,) = evaluate(tmp_path, episodes=4)
+    assert found.verdict == "met"
+    assert found.constraints[0].cost.mean == 3
+    settings.save(replace(config, iterations=3), tmp_path / "config.toml")
+    assert training.resume(tmp_path).iterations == 3
+    assert log.read(tmp_path)["iteration"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("env", "limit", "message"),
+    [
+        (
+            "tests/Slide-v0",
+            (1.0, 2.0),
+            "limit may be one number for tests/Slide-v0, that of the cost in its info",
+        ),
+        ("tests/Slide-v0", (), r"brings no constraint, and CPO needs one.*--limit"),
+        ("Slyde-v0", (1.0,), "Gymnasium cannot make Slyde-v0: .*doesn't exist"),
+        ("no_such_module:Slide-v0", (1.0,), "Gymnasium cannot make no_such_module:Slide-v0: No module named"),
+        ("point-circel", (1.0,), "no environment is called 'point-circel'; did you mean 'point-circle'"),
+    ],
+)
+@pytest.mark.usefixtures("slide_id")
+def test_what_cannot_be_trained_by_its_id_is_said_in_a_line(env, limit, message, tmp_path):
+    with pytest.raises(CorralError, match=message):
+        training.run(Config(env, limit=limit), tmp_path)
 
 
 def test_training_from_python_takes_one_gymnasium_environment_as_it_is():

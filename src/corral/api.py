@@ -123,9 +123,6 @@ def train(
     name = env if isinstance(env, str) else getattr(getattr(env, "spec", None), "name", "custom")
     ours = isinstance(env, str) and env in envs.names()
     config = presets.preset(name, preset, algo)
-    if not ours:
-        # Elsewhere a time limit is a truncation: the episode could have gone on.
-        config = replace(config, time_limit_ends=False)
     known = [f for f in Config.__dataclass_fields__ if f not in ("env", "algo")]
     unknown = [f for f in fields if f not in known]
     require(
@@ -182,7 +179,7 @@ def _environment(
         return env
     if isinstance(env, str) and env in envs.names():
         return training.make_env(config)
-    if isinstance(env, str) and "/" not in env and "-v" not in env:
+    if isinstance(env, str) and not envs.is_gymnasium(env):
         envs.spec(env)  # raises, with the nearest name
     single = not isinstance(env, type) and all(callable(getattr(env, m, None)) for m in ("reset", "step"))
     require(
@@ -196,7 +193,7 @@ def _environment(
         "either every constraint has a cost function or none has: the costs come from one place",
     )
     specs = [ConstraintSpec(c.name, float(c.limit), discount=c.discount) for c in constraints]
-    slots = 1 if single else max(2, min(16, config.batch_size // (horizon or 1000)))
+    slots = 1 if single else training.gymnasium_slots(config, horizon)
     return envs.from_gymnasium((lambda: env) if single else env, slots, specs, given or None, horizon)
 
 

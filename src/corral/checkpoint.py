@@ -169,6 +169,8 @@ def _restore(path: Path, name: str, array: np.ndarray, like: Any) -> Any:
     """`array` as the kind of thing `like` is, if it fits."""
     wanted = jax.eval_shape(jax.random.key_data, like) if _is_key(like) else like
     wanted = wanted if hasattr(wanted, "dtype") else np.asarray(wanted)
+    if array.dtype == np.float32 and wanted.dtype == np.uint32:  # what earlier versions counted in floats
+        array = array.astype(np.uint32)
     require(
         array.shape == wanted.shape and array.dtype == wanted.dtype,
         f"{path} is of another kind of run: {name} is {array.dtype}{list(array.shape)} there and "

@@ -131,7 +131,7 @@ class Config:
     """One training run."""
 
     env: str
-    """Environment: a name from `corral envs`."""
+    """Environment: a name from `corral envs`, or a Gymnasium id."""
     algo: Algo = field(default_factory=CPO)
     """The algorithm and its own parameters."""
     iterations: int = 100

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from corral import local as neighbourhood
 from corral import nets
@@ -39,7 +39,7 @@ class LearnerState(NamedTuple):
     """J_C of the previous batch."""
     length: Float[Array, ""]
     """Mean episode length of the previous batch, from which the next number of episodes follows."""
-    env_steps: Float[Array, ""]
+    env_steps: UInt32[Array, ""]
 
 
 def limits(config: Config, spec: EnvSpec) -> tuple[Any, ...]:
@@ -64,7 +64,7 @@ def init(config: Config, spec: EnvSpec, key: Key[Array, ""], net: Any | None = N
         algo=MODULES[config.algo.name].init(config.algo, m),
         value=jnp.zeros(m),
         length=jnp.asarray(spec.horizon, jnp.float32),
-        env_steps=jnp.zeros(()),
+        env_steps=jnp.zeros((), jnp.uint32),
     )
 
 
@@ -161,7 +161,7 @@ def update(
         algo,
         constrained,
         length,
-        state.env_steps + steps,
+        state.env_steps + steps.astype(jnp.uint32),
     )
     return new, metrics
 

@@ -56,12 +56,16 @@ _PAPER: dict[str, Config] = {
         shaping=Shaping(20, 0.01, 10),
         trust=_FIFTH,
     ),
+    "humanoid-gather": Config("humanoid-gather"),
 }
 
 
 def preset(env: str, name: Preset = "corral", algo: Algo | None = None) -> Config:
-    """The defaults for an environment under a preset; unknown environments get the paper's general parameters."""
-    config = _PAPER.get(env, Config(env))
+    """The defaults for an environment under a preset; those of others than ours are the paper's general parameters.
+
+    But elsewhere than in the paper's tasks a time limit is a truncation: the episode could have gone on.
+    """
+    config = _PAPER.get(env, Config(env, time_limit_ends=False))
     if algo is not None:
         config = replace(config, algo=algo)
     if name == "corral":

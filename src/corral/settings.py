@@ -64,7 +64,7 @@ def from_argv(argv: list[str]) -> tuple[Config, RunOptions]:
     config = config_file.fill(default, content | {"env": default.env})
     config, options = _flags(config, options, args)
     if options.out is None:
-        out = Path("runs") / f"{env}-{config.algo.name}-{label}-s{config.seed}".replace("/", "-")
+        out = Path("runs") / re.sub("[/:]", "-", f"{env}-{config.algo.name}-{label}-s{config.seed}")
         options = replace(options, out=out)
     return config, options
 
@@ -163,7 +163,10 @@ def _flags(config: Config, options: RunOptions, args: list[str]) -> tuple[Config
     return parsed.what, parsed.how
 
 
-_PURPOSE = "Train a policy that keeps its costs under their limits in ENV, a name from `corral envs`."
+_PURPOSE = (
+    "Train a policy that keeps its costs under their limits in ENV, a name from `corral envs`, or a Gymnasium id whose "
+    'info["cost"] has the limit given by --limit; --task then holds arguments of gymnasium.make.'
+)
 _PRESETS = "Plainly the paper's algorithm, or with calibrated limits and critics that see the time."
 _FILE = "A file with the same fields, such as the config.toml of an earlier run; flags win over it."
 

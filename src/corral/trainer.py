@@ -276,7 +276,8 @@ def _check(config: Config, spec: EnvSpec) -> None:
     require(
         m > 0 or not isinstance(config.algo, CPO),
         f"{spec.name} brings no constraint, and CPO needs one: corral.Constraint(name, limit) takes the cost that an "
-        'environment reports in info["cost"], or a function of your own; or choose another algorithm, such as TRPO',
+        'environment reports in info["cost"] (on the command line: --limit), or a function of your own; or choose '
+        "another algorithm, such as TRPO",
     )
     require(m > 0 or not config.shape_costs, f"{spec.name} has no costs to shape: leave shape_costs off")
     require(

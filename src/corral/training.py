@@ -173,8 +173,21 @@ def _known(plan: dict[str, int] | None) -> Plan | None:
 
 
 def make_env(config: Config, threads: int | None = None) -> Env | Lanes:
-    """The environment of a configuration: on the device for the Point and where there is an accelerator, else on threads."""
+    """The environment of a configuration: on the device for the Point and where there is an accelerator, else on threads.
+
+    A Gymnasium id brings one constraint, on the cost it reports, if the configuration has a limit for it.
+    """
     task: dict[str, Any] = dict(config.task)
+    if envs.is_gymnasium(config.env):
+        # Numbers of a configuration are floats; what counts something must be whole.
+        task = {name: int(value) if value == int(value) else value for name, value in task.items()}
+        require(
+            len(config.limit) <= 1,
+            f"limit may be one number for {config.env}, that of the cost in its info, got {len(config.limit)}; "
+            "several constraints: corral.train in Python",
+        )
+        costs = [envs.ConstraintSpec("cost", limit) for limit in config.limit]
+        return Lanes([envs.from_gymnasium(config.env, gymnasium_slots(config), costs, **task)])
     if config.env.startswith("point-") or jax.default_backend() != "cpu":
         return envs.make(config.env, **task)
     # Twice the episodes that fill a batch if none ends early, so that most batches are one round of episodes.
@@ -182,6 +195,11 @@ def make_env(config: Config, threads: int | None = None) -> Env | Lanes:
     # Two lanes whatever the machine, as results depend on their number.
     sizes = (slots - slots // 2, slots // 2)
     return Lanes([envs.make_host(config.env, size, 1, **task) for size in sizes], threads or devices.cores())
+
+
+def gymnasium_slots(config: Config, horizon: int | None = None) -> int:
+    """How many copies of a Gymnasium environment to step side by side."""
+    return max(2, min(16, config.batch_size // (horizon or 1000)))
 
 
 def run(

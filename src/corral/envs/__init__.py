@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         Timestep,
     )
     from corral.envs.gym_in import from_gymnasium
-    from corral.envs.registry import make, make_host, names, parameters, scenario, spec
+    from corral.envs.registry import is_gymnasium, make, make_host, names, parameters, scenario, spec
     from corral.envs.vector import VectorEnv
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "Timestep",
     "VectorEnv",
     "from_gymnasium",
+    "is_gymnasium",
     "make",
     "make_host",
     "names",
@@ -47,7 +48,7 @@ __all__ = [
 ]
 
 _ELSEWHERE = {"from_gymnasium": "gym_in", "VectorEnv": "vector"} | dict.fromkeys(
-    ("make", "make_host", "names", "parameters", "scenario", "spec"), "registry"
+    ("is_gymnasium", "make", "make_host", "names", "parameters", "scenario", "spec"), "registry"
 )
 
 

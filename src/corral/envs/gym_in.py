@@ -22,13 +22,14 @@ def from_gymnasium(
     constraints: Sequence[ConstraintSpec] = (),
     costs: Sequence[Cost] | None = None,
     horizon: int | None = None,
+    **parameters: Any,
 ) -> HostEnv:
     """`num_envs` copies of a Gymnasium environment, by its id or by a function that makes one.
 
     The costs of the constraints come from `costs`, one function each, or else from the environment: by name
     from `info["costs"]`, or from `info["cost"]` or the third of six values that `step` returns (as in
     Safety-Gymnasium) if there is a single constraint. `horizon` is needed where the environment states no
-    `max_episode_steps`.
+    `max_episode_steps`. `parameters` go with the id to `gymnasium.make`.
 
     Observations are flattened. Actions of a bounded box are mapped from [-1, 1] onto it and clipped. What is not a finite
     number is an error, named.
@@ -38,14 +39,21 @@ def from_gymnasium(
         costs is None or len(costs) == len(constraints),
         f"costs must have a function for each of the {len(constraints)} constraints, got {len(costs or ())}",
     )
-    builder = (lambda: gymnasium.make(make)) if isinstance(make, str) else make
-    made = [builder() for _ in range(num_envs)]
+    made = [_made(make, **parameters) if isinstance(make, str) else make() for _ in range(num_envs)]
     require(
         len(set(map(id, made))) == num_envs,
         f"the function that makes {type(made[0]).__name__} must make a new one each time it is called: it gave the same "
         "twice. Hand over the environment itself, and one robot is trained with it",
     )
     return _GymnasiumHost(made, tuple(constraints), costs, horizon)
+
+
+def _made(name: str, **parameters: Any) -> Any:
+    """By its id; whatever Gymnasium says against it is said in a line."""
+    try:
+        return gymnasium.make(name, **parameters)
+    except (gymnasium.error.Error, ImportError, TypeError) as error:
+        raise CorralError(f"Gymnasium cannot make {name}: {error}") from error
 
 
 class _GymnasiumHost(HostEnv):

@@ -1,6 +1,7 @@
 """From a name to an environment: three robots times two tasks, with the paper's parameters as defaults."""
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any
@@ -25,6 +26,11 @@ _TASKS: dict[str, Task] = {
 def names() -> tuple[str, ...]:
     """Every environment of the registry."""
     return tuple(_TASKS)
+
+
+def is_gymnasium(name: str) -> bool:
+    """Whether this is the id of a Gymnasium environment, such as Pendulum-v1 or module:Name-v0, and not one of ours."""
+    return name not in _TASKS and re.search(r"/|:|-v\d+$", name) is not None
 
 
 def parameters(name: str) -> Task:
