@@ -311,6 +311,7 @@ def test_a_preset_takes_another_algorithm_and_keeps_a_calibration_that_was_asked
         ({"algo": FPO(penalty=-1.0)}, "algo.penalty must not be negative, got -1.0"),
         ({"algo": FPO(penalty=(1.0, -1.0))}, r"algo.penalty must not be negative, got \(1.0, -1.0\)"),
         ({"algo": FPO(penalty=())}, "algo.penalty must name at least one number"),
+        ({"task": {"y_lim": float("nan")}}, "task.y_lim must be a finite number, got nan"),
         ({"algo": PDO(nu=(1.0, float("inf")))}, r"algo.nu\[1\] must be a finite number, got inf"),
         ({"trust": TrustRegion(fisher_fraction=0.0)}, r"trust.fisher_fraction must lie in \(0, 1\], got 0.0"),
         ({"networks": Networks(hidden=())}, "networks.hidden must name at least one layer"),

@@ -192,13 +192,16 @@ def test_returns_costs_and_their_errors_are_means_over_episodes(constrained, pen
     assert int(constrained[1][-1].new.env_steps) == 120
 
 
-def test_steps_are_counted_one_by_one_however_many(constrained):
-    """In float32 2²⁴ + 1 would be 2²⁴."""
+@pytest.mark.parametrize(
+    ("before", "after"), [(2**24 + 1, 2**24 + 31), (2**32 - 31, 2**32 - 1), (2**32 - 30, 2**32 - 1)]
+)
+def test_steps_are_counted_one_by_one_up_to_the_last_that_fits(before, after, constrained):
+    """30 a batch; in float32 2²⁴ + 1 would be 2²⁴."""
     update, run = constrained
     it = run[-1]
-    many = it.state._replace(env_steps=jnp.uint32(2**31 + 1))
+    many = it.state._replace(env_steps=jnp.uint32(before))
     new, _ = update(numbers(CONSTRAINED), many, it.batch, it.key)
-    assert int(new.env_steps) - (2**31 + 1) == int(it.new.env_steps) - int(it.state.env_steps)
+    assert int(new.env_steps) == after
 
 
 def test_shaping_begins_when_it_should_and_the_plain_cost_is_reported_beside_it(constrained):

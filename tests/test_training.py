@@ -449,6 +449,7 @@ def test_a_gymnasium_id_is_trained_evaluated_and_resumed_from_its_folder_alone(s
             "limit may be one number for tests/Slide-v0, that of the cost in its info",
         ),
         ("tests/Slide-v0", (), r"brings no constraint, and CPO needs one.*--limit"),
+        ("corral/PointCircle-v0", (1.0,), "states no max_episode_steps .*--task max_episode_steps N"),
         ("Slyde-v0", (1.0,), "Gymnasium cannot make Slyde-v0: .*doesn't exist"),
         ("no_such_module:Slide-v0", (1.0,), "Gymnasium cannot make no_such_module:Slide-v0: No module named"),
         ("point-circel", (1.0,), "no environment is called 'point-circel'; did you mean 'point-circle'"),
@@ -458,6 +459,23 @@ def test_a_gymnasium_id_is_trained_evaluated_and_resumed_from_its_folder_alone(s
 def test_what_cannot_be_trained_by_its_id_is_said_in_a_line(env, limit, message, tmp_path):
     with pytest.raises(CorralError, match=message):
         training.run(Config(env, limit=limit), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("env", "ends"),
+    [("point-circle", True), (envs.make("point-circle"), False), (Slide, False), ("Pendulum-v1", False)],
+)
+def test_a_time_limit_is_an_end_in_the_paper_s_tasks_by_name_only(env, ends, monkeypatch):
+    seen = []
+
+    def trainer(configs, *rest):
+        seen.extend(configs)
+        raise CorralError("enough")
+
+    monkeypatch.setattr("corral.api.Trainer", trainer)
+    with pytest.raises(CorralError, match="enough"):
+        corral.train(env, corral.TRPO(), batch_size=40, horizon=5 if env is Slide else None)
+    assert seen[0].time_limit_ends is ends
 
 
 def test_training_from_python_takes_one_gymnasium_environment_as_it_is():

@@ -123,6 +123,8 @@ def train(
     name = env if isinstance(env, str) else getattr(getattr(env, "spec", None), "name", "custom")
     ours = isinstance(env, str) and env in envs.names()
     config = presets.preset(name, preset, algo)
+    if not ours:  # also an environment of that name that is handed over
+        config = replace(config, time_limit_ends=False)
     known = [f for f in Config.__dataclass_fields__ if f not in ("env", "algo")]
     unknown = [f for f in fields if f not in known]
     require(

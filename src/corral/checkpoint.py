@@ -86,7 +86,8 @@ def write(path: Path, tree: Any, meta: dict[str, Any]) -> None:
 
 
 def load(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
-    """The tree and the meta in `path`; names, shapes and dtypes must be those of the leaves of `like`.
+    """The tree and the meta in `path`; names, shapes and dtypes must be those of the leaves of `like`, but for
+    counts that earlier versions kept as floats.
 
     Leaves come back as what they are in `like`: JAX arrays, PRNG keys, NumPy arrays or Python numbers; of a JAX array a
     `jax.ShapeDtypeStruct` is enough.
@@ -169,7 +170,8 @@ def _restore(path: Path, name: str, array: np.ndarray, like: Any) -> Any:
     """`array` as the kind of thing `like` is, if it fits."""
     wanted = jax.eval_shape(jax.random.key_data, like) if _is_key(like) else like
     wanted = wanted if hasattr(wanted, "dtype") else np.asarray(wanted)
-    if array.dtype == np.float32 and wanted.dtype == np.uint32:  # what earlier versions counted in floats
+    # What earlier versions counted in floats.
+    if array.dtype == np.float32 and wanted.dtype == np.uint32 and not _is_key(like):
         array = array.astype(np.uint32)
     require(
         array.shape == wanted.shape and array.dtype == wanted.dtype,

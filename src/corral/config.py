@@ -5,7 +5,7 @@ The defaults of a field are the paper's where the paper has one; `presets.py` ho
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
@@ -139,7 +139,8 @@ class Config:
     batch_size: int = 50_000
     """Environment steps sampled for each update, in whole episodes: the count varies a little around this."""
     limit: tuple[float, ...] = ()
-    """Limits of the constraints, in their order, in units of the cost's return; empty keeps the environment's."""
+    """Limits of the constraints, in their order, in units of the cost's return; empty keeps the environment's. A Gymnasium
+    id has a constraint if it has a limit here: on the cost in its `info`."""
     gamma: float = 0.995
     """Discount of rewards."""
     cost_gamma: float = 1.0
@@ -162,7 +163,7 @@ class Config:
     shaping: Shaping = field(default_factory=Shaping)
     """Cost shaping, where `shape_costs` is on."""
     task: dict[str, float] = field(default_factory=dict)
-    """Parameters of the task that differ from its defaults, such as y_lim 3."""
+    """Parameters of the task that differ from its defaults, such as y_lim 3; of a Gymnasium id, arguments of its `make`."""
     seed: int = 0
     """Every random number of the run follows from it."""
 
@@ -199,7 +200,11 @@ class Config:
 
 
 def _require_not_negative(name: str, value: PerConstraint) -> None:
-    """And something at all."""
+    """One number or a tuple of at least one, none of them negative."""
+    require(
+        isinstance(value, tuple | int | float),
+        f"{name} must be a number or a tuple of numbers, got {value!r}",
+    )
     given = value if isinstance(value, tuple) else (value,)
     require(len(given) > 0, f"{name} must name at least one number")
     require(all(x >= 0 for x in given), f"{name} must not be negative, got {value}")
@@ -225,8 +230,22 @@ def _floats(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
             yield from _floats(value, f"{name}.")
         elif isinstance(value, tuple):
             yield from ((f"{name}[{i}]", x) for i, x in enumerate(value) if isinstance(x, float))
+        elif isinstance(value, dict):
+            yield from ((f"{name}.{key}", x) for key, x in value.items() if isinstance(x, float))
         elif isinstance(value, float):
             yield name, value
+
+
+def require_one_each(config: Config, env: str, constraints: Sequence[str]) -> None:
+    """What is given for each constraint is given for all of them."""
+    given = {"limit": config.limit} | {f"algo.{name}": value for name, value in vars(config.algo).items()}
+    m = len(constraints)
+    for name, value in given.items():
+        count = len(value) if isinstance(value, tuple) else m
+        require(
+            count == m or (name == "limit" and count == 0),
+            f"{name} must have one number for each of the {m} constraints of {env} ({', '.join(constraints)}), got {count}",
+        )
 
 
 # -- numbers and program ----------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ class LearnerState(NamedTuple):
     length: Float[Array, ""]
     """Mean episode length of the previous batch, from which the next number of episodes follows."""
     env_steps: UInt32[Array, ""]
+    """All steps so far; at 2³² − 1 the count stays where it is."""
 
 
 def limits(config: Config, spec: EnvSpec) -> tuple[Any, ...]:
@@ -133,6 +134,8 @@ def update(
         )
 
     steps = jnp.sum(valid)
+    counted = state.env_steps + steps.astype(jnp.uint32)
+    counted = jnp.where(counted < state.env_steps, jnp.uint32(2**32 - 1), counted)
     metrics = {
         "episodes": jnp.sum(batch.present),
         "steps": steps,
@@ -161,7 +164,7 @@ def update(
         algo,
         constrained,
         length,
-        state.env_steps + steps.astype(jnp.uint32),
+        counted,
     )
     return new, metrics
 

@@ -31,7 +31,7 @@ class RunOptions:
     checkpoint_every: int = 10
     """Iterations between checkpoints; one is also written at the end and on Ctrl-C."""
     threads: int | None = None
-    """Threads that simulate host environments; None: one per core. Results do not depend on it."""
+    """Threads that simulate robots on the CPU; None: one per core. Results do not depend on it, Gymnasium's use none."""
     overwrite: bool = False
     """Delete what an earlier run left in the folder, instead of refusing to start."""
     json: bool = False

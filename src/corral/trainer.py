@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from corral import devices, groups
-from corral.config import CPO, Config
+from corral.config import CPO, Config, require_one_each
 from corral.envs.base import Env, EnvSpec, HostEnv
 from corral.errors import CorralError, require
 from corral.estimate import Batch
@@ -265,14 +265,7 @@ def _take(tree: Any, s: int) -> Any:
 def _check(config: Config, spec: EnvSpec) -> None:
     """What can be wrong between a configuration and an environment, said before any work is done."""
     m = len(spec.constraints)
-    given = {"limit": config.limit} | {f"algo.{name}": value for name, value in vars(config.algo).items()}
-    for name, value in given.items():
-        count = len(value) if isinstance(value, tuple) else m
-        require(
-            count == m or (name == "limit" and count == 0),
-            f"{name} must have one number for each of the {m} constraints of {spec.name} "
-            f"({', '.join(c.name for c in spec.constraints)}), got {count}",
-        )
+    require_one_each(config, spec.name, [c.name for c in spec.constraints])
     require(
         m > 0 or not isinstance(config.algo, CPO),
         f"{spec.name} brings no constraint, and CPO needs one: corral.Constraint(name, limit) takes the cost that an "

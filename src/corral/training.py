@@ -180,14 +180,14 @@ def make_env(config: Config, threads: int | None = None) -> Env | Lanes:
     task: dict[str, Any] = dict(config.task)
     if envs.is_gymnasium(config.env):
         # Numbers of a configuration are floats; what counts something must be whole.
-        task = {name: int(value) if value == int(value) else value for name, value in task.items()}
+        task = {name: int(value) if float(value).is_integer() else value for name, value in task.items()}
         require(
             len(config.limit) <= 1,
             f"limit may be one number for {config.env}, that of the cost in its info, got {len(config.limit)}; "
             "several constraints: corral.train in Python",
         )
         costs = [envs.ConstraintSpec("cost", limit) for limit in config.limit]
-        return Lanes([envs.from_gymnasium(config.env, gymnasium_slots(config), costs, **task)])
+        return Lanes([envs.from_gymnasium(config.env, gymnasium_slots(config), costs, parameters=task)])
     if config.env.startswith("point-") or jax.default_backend() != "cpu":
         return envs.make(config.env, **task)
     # Twice the episodes that fill a batch if none ends early, so that most batches are one round of episodes.

@@ -153,6 +153,11 @@ def test_copies_must_be_copies():
         from_gymnasium(lambda: single, 2, ONE, horizon=10)
 
 
+def test_parameters_of_a_function_that_makes_one_are_refused():
+    with pytest.raises(CorralError, match="parameters go with an id"):
+        from_gymnasium(Walker, 1, ONE, horizon=10, parameters={"where": "costs"})
+
+
 def test_a_specification_knows_the_actions_of_the_environment():
     box = from_gymnasium(Walker, 1, ONE, horizon=10).spec.action
     # -1 stands for -1, 1 for 3.

@@ -59,6 +59,11 @@ def test_a_file_says_what_is_run(small):
         ("nu = 7", "nuu = 7", "runs[1]: there is no setting algo.nuu; did you mean nu?"),
         ("nu = 7", 'nu = "7"', "runs[1]: algo.nu must be a number, got '7'"),
         (
+            "nu = 7",
+            "nu = [7, 8]",
+            "runs[1] (PDO, ν₀ = 7) in point-gather: algo.nu must have one number for each of the 1 constraints",
+        ),
+        (
             'label = "CPO"',
             'label = "CPO"\npreset = "ours"',
             "runs[0].preset is 'ours'; there are paper, corral",

@@ -75,6 +75,7 @@ def _update(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
 
     if quick:
         return update.measure([5_000], 2, note, leave_out=_SLOW_TO_COMPILE)
+    # The largest first: where a compiler takes longer than one has time, it is the one to have.
     return update.measure([100_000, 50_000, 20_000], 7, note)
 
 

@@ -1,6 +1,6 @@
 """Any Gymnasium environment as a `HostEnv`, with costs from the user's functions or from `info`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -22,14 +22,14 @@ def from_gymnasium(
     constraints: Sequence[ConstraintSpec] = (),
     costs: Sequence[Cost] | None = None,
     horizon: int | None = None,
-    **parameters: Any,
+    parameters: Mapping[str, Any] | None = None,
 ) -> HostEnv:
     """`num_envs` copies of a Gymnasium environment, by its id or by a function that makes one.
 
     The costs of the constraints come from `costs`, one function each, or else from the environment: by name
     from `info["costs"]`, or from `info["cost"]` or the third of six values that `step` returns (as in
     Safety-Gymnasium) if there is a single constraint. `horizon` is needed where the environment states no
-    `max_episode_steps`. `parameters` go with the id to `gymnasium.make`.
+    `max_episode_steps`. `parameters` are further arguments of `gymnasium.make`, with an id.
 
     Observations are flattened. Actions of a bounded box are mapped from [-1, 1] onto it and clipped. What is not a finite
     number is an error, named.
@@ -39,7 +39,11 @@ def from_gymnasium(
         costs is None or len(costs) == len(constraints),
         f"costs must have a function for each of the {len(constraints)} constraints, got {len(costs or ())}",
     )
-    made = [_made(make, **parameters) if isinstance(make, str) else make() for _ in range(num_envs)]
+    require(
+        isinstance(make, str) or not parameters,
+        "parameters go with an id: a function that makes an environment knows them itself",
+    )
+    made = [_made(make, parameters or {}) if isinstance(make, str) else make() for _ in range(num_envs)]
     require(
         len(set(map(id, made))) == num_envs,
         f"the function that makes {type(made[0]).__name__} must make a new one each time it is called: it gave the same "
@@ -48,12 +52,12 @@ def from_gymnasium(
     return _GymnasiumHost(made, tuple(constraints), costs, horizon)
 
 
-def _made(name: str, **parameters: Any) -> Any:
-    """By its id; whatever Gymnasium says against it is said in a line."""
+def _made(name: str, parameters: Mapping[str, Any]) -> Any:
+    """By its id; whatever is said against it, by Gymnasium or by what it imports and calls, is said in a line."""
     try:
         return gymnasium.make(name, **parameters)
-    except (gymnasium.error.Error, ImportError, TypeError) as error:
-        raise CorralError(f"Gymnasium cannot make {name}: {error}") from error
+    except Exception as error:
+        raise CorralError(f"Gymnasium cannot make {name}: {error or type(error).__name__}") from error
 
 
 class _GymnasiumHost(HostEnv):
@@ -68,7 +72,10 @@ class _GymnasiumHost(HostEnv):
         stated = getattr(first.spec, "max_episode_steps", None) if getattr(first, "spec", None) else None
         horizon = horizon if horizon is not None else stated
         name = first.spec.id if getattr(first, "spec", None) else type(first).__name__
-        require(horizon is not None, f"horizon must be given: {name} states no max_episode_steps")
+        require(
+            horizon is not None,
+            f"horizon must be given: {name} states no max_episode_steps (on the command line: --task max_episode_steps N)",
+        )
         space = first.action_space
         match space:
             case gymnasium.spaces.Discrete():

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from corral import config_file, presets
-from corral.config import ALGOS, CPO, Algo, Config
+from corral.config import ALGOS, CPO, Algo, Config, require_one_each
 from corral.envs import registry
 from corral.errors import CorralError, require
 
@@ -255,7 +255,8 @@ def _try_configs(experiment: Experiment) -> None:
                     continue
                 try:
                     config = experiment.config(entry, env, scale)
-                    registry.spec(env, **config.task)
+                    brought = registry.spec(env, **config.task).constraints
+                    require_one_each(config, env, [c.name for c in brought])
                 except CorralError as error:
                     raise CorralError(f"runs[{k}] ({entry.label}) in {env}: {error}") from None
                 same = seen.setdefault(repr(config), entry.label)
