@@ -15,6 +15,11 @@ PerConstraint = float | tuple[float, ...]
 """One number for all constraints, or one for each, in their order."""
 
 
+def as_tuple(value: PerConstraint) -> tuple[float, ...]:
+    """The numbers that were given, one or several."""
+    return value if isinstance(value, tuple) else (value,)
+
+
 @dataclass(frozen=True)
 class Networks:
     """Sizes of the policy, the value functions and the failure predictor."""
@@ -205,7 +210,7 @@ def _require_not_negative(name: str, value: PerConstraint) -> None:
         isinstance(value, tuple | int | float),
         f"{name} must be a number or a tuple of numbers, got {value!r}",
     )
-    given = value if isinstance(value, tuple) else (value,)
+    given = as_tuple(value)
     require(len(given) > 0, f"{name} must name at least one number")
     require(all(x >= 0 for x in given), f"{name} must not be negative, got {value}")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from corral import checkpoint, log
-from corral.config import Config
+from corral.config import Config, as_tuple
 from corral.experiments.spec import Entry, Experiment
 
 HOST_STEPS = 100_000
@@ -42,7 +42,7 @@ def slug(config: Config) -> str:
     added to `Config` later, with a default that changes nothing, leaves the names of old runs as they are.
     """
     numbers = "".join(
-        f"-{name}{','.join(f'{x:g}' for x in (value if isinstance(value, tuple) else (value,)))}"
+        f"-{name}{','.join(f'{x:g}' for x in as_tuple(value))}"
         for name, value in _differences(config.algo, type(config.algo)()).items()
     )
     return f"{config.algo.name}{numbers}-{config_hash(config)[:8]}"
