@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
@@ -94,6 +95,44 @@ def test_four_devices_learn_what_one_learns_each_holding_a_quarter_of_the_rows()
 
 def test_there_is_no_mesh_of_one_device():
     assert devices.mesh() is None
+
+
+def test_the_matrix_products_of_what_learns_are_in_full_float32_also_where_less_is_the_default():
+    def product(a, b):
+        return a @ b
+
+    given = np.ones((2, 2), np.float32), np.ones((2, 2), np.float32)
+    assert "HIGHEST" not in jax.jit(product).lower(*given).as_text()
+    assert "precision = [HIGHEST, HIGHEST]" in devices.jit_update(product).lower(*given).as_text()
+
+
+def _options_on_a_gpu(monkeypatch, flags, quick=None):
+    """What XLA would be told there. Every XLA knows the options of all backends, so that a CPU's can be asked."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    if quick is not None:
+        monkeypatch.setattr(devices, "_QUICK_TO_COMPILE", quick)
+    return devices.compiler_options.__wrapped__()
+
+
+def test_on_a_gpu_an_update_is_compiled_without_trials_of_kernels_and_elsewhere_as_ever(monkeypatch):
+    assert devices.compiler_options() == {}
+    assert _options_on_a_gpu(monkeypatch, "") == {
+        "xla_gpu_experimental_enable_fusion_autotuner": False,
+        "xla_gpu_enable_triton_gemm": False,
+    }
+
+
+def test_an_option_of_the_compiler_that_xla_flags_names_is_left_to_them(monkeypatch):
+    found = _options_on_a_gpu(monkeypatch, "--xla_gpu_enable_triton_gemm=true")
+    assert list(found) == ["xla_gpu_experimental_enable_fusion_autotuner"]
+
+
+def test_an_option_of_the_compiler_that_this_xla_does_not_know_is_left_out(monkeypatch):
+    found = _options_on_a_gpu(
+        monkeypatch, "", {"xla_gpu_of_tomorrow": False, "xla_gpu_enable_triton_gemm": False}
+    )
+    assert list(found) == ["xla_gpu_enable_triton_gemm"]
 
 
 def test_a_process_that_is_to_join_others_must_say_which_it_is(monkeypatch):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import corral
-from corral import CorralError, checkpoint, envs, log, nets, settings, training
+from corral import CorralError, checkpoint, envs, learner, log, nets, settings, training
 from corral.config import CPO, FPO, PDO, TRPO, Config, Critic, Networks, Shaping, TrustRegion
 from corral.envs.base import Box, ConstraintSpec, Env, EnvSpec, Timestep
 from corral.evaluate import evaluate
@@ -70,6 +70,21 @@ def assert_same_run(a, b):
     for name in left:
         np.testing.assert_array_equal(left[name], right[name], err_msg=name)
     assert (a / "policy.npz").read_bytes() == (b / "policy.npz").read_bytes()
+
+
+def test_the_matrix_products_of_training_are_in_full_float32_also_where_less_is_the_default(monkeypatch):
+    """Conjugate gradients magnify what a GPU's shorter format for products leaves out."""
+    traced_under, update = [], learner.update
+
+    def watched(*given):
+        traced_under.append(jax.config.jax_default_matmul_precision)
+        return update(*given)
+
+    monkeypatch.setattr(learner, "update", watched)
+    trainer = Trainer([BASE], Walk())
+    state = trainer.initial()
+    trainer.iterate(state, trainer.plan(state, None))
+    assert set(traced_under) == {"float32"}
 
 
 @pytest.mark.parametrize(

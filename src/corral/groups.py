@@ -39,9 +39,7 @@ class Group:
             return _arrays_only(learner.init(with_numbers(config, own), spec, key, net))
 
         def update(own: Numbers, state: Any, batch: Any, key: Any) -> Any:
-            # Full float32 also where the hardware offers less by default: conjugate gradients magnify what is missing.
-            with jax.default_matmul_precision("float32"):
-                return learner.update(with_numbers(config, own), spec, state, batch, key)
+            return learner.update(with_numbers(config, own), spec, state, batch, key)
 
         def update_part(own: Numbers, state: Any, batch: Any, seeds: Any, iteration: Any) -> Any:
             mine = jax.tree.map(lambda x: x[first : first + len(members)], batch)
@@ -49,7 +47,7 @@ class Group:
 
         everywhere = None if mesh is None else devices.whole(mesh)
         self._init = jax.jit(jax.vmap(init), out_shardings=everywhere)
-        self._update = jax.jit(update_part, out_shardings=everywhere)
+        self._update = devices.jit_update(update_part, out_shardings=everywhere)
 
     def initial(self) -> LearnerState:
         """The states before the first iteration."""

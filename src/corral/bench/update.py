@@ -145,8 +145,10 @@ def parts(size: int, mesh: Mesh | None) -> dict[str, Part]:
     fifth, full = paper.config.trust, TrustRegion()
     samples = _samples(paper)
     given = paper.state.policy, samples
-    g, B = jax.jit(lambda p, s: _local(p, s, full).gradients())(*given)
-    restricted = jax.jit(lambda p, s, g, B: neighbourhood.restricted(_local(p, s, full), g, B)[0][:3])
+    g, B = devices.jit_update(lambda p, s: _local(p, s, full).gradients())(*given)
+    restricted = devices.jit_update(
+        lambda p, s, g, B: neighbourhood.restricted(_local(p, s, full), g, B)[0][:3]
+    )
     q, r, S = restricted(*given, g, B)
     step = 0.05 * g / jnp.linalg.norm(g)
 
@@ -155,21 +157,27 @@ def parts(size: int, mesh: Mesh | None) -> dict[str, Part]:
         return work.parts(config, problem.spec, problem.rows, Done(tried=1))[name]
 
     def fisher(trust: TrustRegion) -> Part:
-        function = jax.jit(lambda p, s, g, B: neighbourhood.restricted(_local(p, s, trust), g, B)[0][:3])
+        function = devices.jit_update(
+            lambda p, s, g, B: neighbourhood.restricted(_local(p, s, trust), g, B)[0][:3]
+        )
         return Part(function, (*given, g, B), lambda _: counted(paper, "fisher", trust))
 
     return {
         "values and advantages": Part(
-            jax.jit(_advantages), (paper.state, paper.batch), lambda _: counted(paper, "values")
+            devices.jit_update(_advantages), (paper.state, paper.batch), lambda _: counted(paper, "values")
         ),
         "g and B": Part(
-            jax.jit(lambda p, s: _local(p, s, full).gradients()), given, lambda _: counted(paper, "gradients")
+            devices.jit_update(lambda p, s: _local(p, s, full).gradients()),
+            given,
+            lambda _: counted(paper, "gradients"),
         ),
         "Fisher products and CG, all rows": fisher(full),
         "Fisher products and CG, a fifth": fisher(fifth),
-        "dual": Part(jax.jit(dual.solve), (q, r, S, jnp.asarray([0.1]), jnp.asarray(0.01)), lambda _: {}),
+        "dual": Part(
+            devices.jit_update(dual.solve), (q, r, S, jnp.asarray([0.1]), jnp.asarray(0.01)), lambda _: {}
+        ),
         "line search, one candidate": Part(
-            jax.jit(_search), (*given, step), lambda _: counted(paper, "line_search")
+            devices.jit_update(_search), (*given, step), lambda _: counted(paper, "line_search")
         ),
         "policy update, all rows": _policy_update(paper, samples, full),
         "policy update, a fifth": _policy_update(paper, samples, fifth),
@@ -190,7 +198,7 @@ def _local(policy: Any, samples: Samples, trust: TrustRegion) -> Local:
 def _samples(problem: Problem) -> Samples:
     batch, n = problem.batch, problem.rows
     weight = batch.valid / n
-    made = jax.jit(
+    made = devices.jit_update(
         lambda b: Samples(
             b.obs,
             b.action,
@@ -235,7 +243,7 @@ def _policy_update(problem: Problem, samples: Samples, trust: TrustRegion) -> Pa
     def counted(found: Any) -> Work:
         return work.policy_update(config, problem.spec, problem.rows, Done(tried=int(found[1])))
 
-    return Part(jax.jit(update), (problem.state.policy, samples), counted)
+    return Part(devices.jit_update(update), (problem.state.policy, samples), counted)
 
 
 def _value_fits(problem: Problem) -> Part:
@@ -250,8 +258,8 @@ def _value_fits(problem: Problem) -> Part:
         done = Done(1, epochs(problem.config, problem.rows, problem.state.critics, critics))
         return work.parts(config, problem.spec, problem.rows, done)["critics"]
 
-    _, returns = jax.jit(_advantages)(problem.state, problem.batch)
-    return Part(jax.jit(fitted), (problem.state, problem.batch, returns), counted)
+    _, returns = devices.jit_update(_advantages)(problem.state, problem.batch)
+    return Part(devices.jit_update(fitted), (problem.state, problem.batch, returns), counted)
 
 
 def epochs(config: Config, rows: int, before: Any, after: Any) -> float:
@@ -265,7 +273,7 @@ def epochs(config: Config, rows: int, before: Any, after: Any) -> float:
 def _jitted_predictor(problem: Problem) -> Callable[..., Any]:
     shaping = problem.config.shaping
 
-    @jax.jit
+    @devices.jit_update
     def fitted(state: LearnerState, batch: Batch) -> Any:
         ahead = unsafe_ahead(batch.costs, batch, shaping.horizon)
         return state.predictors(batch.obs), fit.fit_predictors(state.predictors, batch, ahead, shaping)
@@ -286,4 +294,4 @@ def whole(problem: Problem) -> Part:
         made = epochs(config, problem.rows, problem.state.critics, new.critics)
         return work.update(config, spec, problem.rows, Done(int(tried), made))
 
-    return Part(jax.jit(update), (problem.state, problem.batch), counted)
+    return Part(devices.jit_update(update), (problem.state, problem.batch), counted)
