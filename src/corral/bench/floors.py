@@ -97,7 +97,9 @@ def flops(work: Work) -> float:
 
 # A call should last long against its dispatch: this many flops, some milliseconds on a core, and a tenth of one on a GPU.
 _FLOPS = {"cpu": 3e8, "gpu": 5e9}
-_MOST_BYTES, _MOST_REPEATS = 2**30, 16
+_MOST_BYTES = 2**30
+# A GPU starts a product every few microseconds, but a call takes a tenth of a millisecond of Python.
+_MOST_REPEATS = {"cpu": 16, "gpu": 128}
 # More rows than this are measured on this many and scaled: the rate no longer changes, and memory would run out.
 _MOST_ROWS = 2**20
 
@@ -114,32 +116,38 @@ def plain(product: Product, mesh: Mesh | None) -> Plain:
     """This product alone, in full float32, rows split among the devices as in training."""
     kind, whole, i, o = product
     n = min(whole, _MOST_ROWS)
-    most = min(_MOST_REPEATS, max(1, _MOST_BYTES // (4 * n * max(i, o))))
+    most = min(_MOST_REPEATS[_backend()], max(1, _MOST_BYTES // (4 * n * (i + o))))
     repeats = int(min(most, max(1, -(-_FLOPS[_backend()] // (2 * n * i * o)))))
     some = np.random.default_rng(0).standard_normal(4099, np.float32)
 
-    def array(*shape: int) -> Any:
+    def arrays(count: int, shape: tuple[int, int]) -> list[Any]:
         made = np.resize(some, shape)
         if mesh is None or n % mesh.size:
-            return jax.device_put(made)
-        return jax.device_put(made, devices.split(mesh, 0) if shape[0] == n else devices.whole(mesh))
+            first = jax.device_put(made)
+        else:
+            first = jax.device_put(made, devices.split(mesh, 0) if shape[0] == n else devices.whole(mesh))
+        return [first, *(jnp.copy(first) for _ in range(count - 1))]
 
-    # By name of the call: the factor that all repeats share, the shape of the other, and the product.
-    ways: dict[str, tuple[Any, tuple[int, int], Callable[[Any, Any], Any]]]
+    # By name of the call: the shapes of both factors, and the product.
+    ways: dict[str, tuple[tuple[int, int], tuple[int, int], Callable[[Any, Any], Any]]]
     if kind == "weights":
-        x, other = array(n, i), (n, o)
-        ways = {"xᵀg": (x, other, lambda x, g: dot(x.T, g)), "gᵀx": (x, other, lambda x, g: dot(g.T, x))}
+        x, g = (n, i), (n, o)
+        ways = {"xᵀg": (x, g, lambda x, g: dot(x.T, g)), "gᵀx": (x, g, lambda x, g: dot(g.T, x))}
     else:
-        left, inner, outer = (array(n, i), i, o) if kind == "forward" else (array(n, o), o, i)
+        inner, outer = (i, o) if kind == "forward" else (o, i)
         ways = {
-            "xW": (left, (inner, outer), dot),
-            "xWᵀ": (left, (outer, inner), lambda x, w: dot(x, w.T)),
+            "xW": ((n, inner), (inner, outer), dot),
+            "xWᵀ": ((n, inner), (outer, inner), lambda x, w: dot(x, w.T)),
         }
 
-    def call(shared: Any, shape: tuple[int, int], multiply: Callable[[Any, Any], Any]) -> Callable[[], Any]:
-        others = [array(*shape) for _ in range(repeats)]
-        products = jax.jit(lambda shared, others: [multiply(shared, other) for other in others])
-        return lambda: products(shared, others)
+    def call(
+        left: tuple[int, int], right: tuple[int, int], multiply: Callable[[Any, Any], Any]
+    ) -> Callable[[], Any]:
+        # Of several products with a common factor the compiler for GPUs would make one.
+        lefts = arrays(repeats, left) if _backend() == "gpu" else arrays(1, left) * repeats
+        rights = arrays(repeats, right)
+        products = jax.jit(lambda lefts, rights: [multiply(x, y) for x, y in zip(lefts, rights, strict=True)])
+        return lambda: products(lefts, rights)
 
     name = f"{kind} {whole}x{i}x{o}"
     return Plain({f"{name} {way}": call(*how) for way, how in ways.items()}, repeats * n / whole)
