@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -140,6 +141,15 @@ def test_a_seed_that_went_on_alone_is_drawn_thin_and_runs_far_above_the_limit_ar
     assert [text.get_text() for text in low.texts] == ["PDO, ν₀ = 7 ↑ ends at 80"]
     assert low.get_ylim()[1] < 60
     assert "thin" in shown.legends[0].get_title().get_text()
+
+
+def test_an_environment_can_be_smoothed_alone_and_its_panel_says_so(small, monkeypatch, tmp_path):
+    smoothed = replace(small, plot=replace(small.plot, smoothing_in={"point-circle": 2}))
+    shown, _ = drawn(monkeypatch, smoothed, [CIRCLE, GATHER], tmp_path)
+    returns, _, circle, gather = shown.axes
+    assert (circle.get_xlabel(), gather.get_xlabel()) == ("iteration, smoothed over 2", "iteration")
+    # Of 1 and 2 the centred mean of two: (1)/1 at the end of the curve, (1 + 2)/2 next.
+    assert [list(line.get_ydata()) for line in returns.lines] == [[1, 1.5]]
 
 
 def test_drawing_twice_makes_the_same_files(small, tmp_path):

@@ -53,6 +53,16 @@ def test_a_file_says_what_is_run(small):
             "smoothing = 0",
             "plot.smoothing must be a whole number of at least 1, got 0",
         ),
+        (
+            'constraint = "shaped_cost"',
+            "smoothing_in = { point-gather = 0 }",
+            "plot.smoothing_in.point-gather must be a whole number of at least 1, got 0",
+        ),
+        (
+            'constraint = "shaped_cost"',
+            "smoothing_in = { point-gater = 5 }",
+            "a key of plot.smoothing_in is 'point-gater'; did you mean point-gather?",
+        ),
         ('label = "CPO"', 'lable = "CPO"', "there is no key runs[0].lable; did you mean label?"),
         ('label = "CPO"', 'label = "PDO, ν₀ = 7"', "the labels of runs must differ"),
         ('name = "pdo"', 'name = "pod"', "runs[1].algo.name is 'pod'; did you mean pdo?"),

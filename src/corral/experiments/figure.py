@@ -84,14 +84,16 @@ def _column(experiment: Experiment, results: Results, panels: Any, leftmost: boo
         axes.xaxis.get_major_locator().set_params(integer=True)
     for axes in panels[1 + len(results.constraints) :]:
         axes.set_visible(False)
-    panels[len(results.constraints)].set_xlabel("iteration")
+    window = experiment.plot.window(results.env)
+    smoothed = f", smoothed over {window}" if window > 1 else ""
+    panels[len(results.constraints)].set_xlabel(f"iteration{smoothed}")
 
 
 def _curves(axes: Any, experiment: Experiment, results: Results, name: str) -> None:
     """Of every run the mean in its bootstrap band as far as all seeds go, then, thin, the mean of those that go on."""
     for k, (label, seeds) in enumerate(results.curves.items()):
         style = style_of(experiment, label) | {"zorder": 2.4 - 0.01 * k}  # the first, CPO, on top
-        values = [stats.smooth(seed.columns[name], experiment.plot.smoothing) for seed in seeds]
+        values = [stats.smooth(seed.columns[name], experiment.plot.window(results.env)) for seed in seeds]
         shared, longest = min(map(len, values)), max(map(len, values))
         x = np.arange(1, longest + 1)
         mean = _mean(values)
@@ -109,9 +111,10 @@ def _ends(results: Results, name: str) -> dict[str, float]:
     }
 
 
-def _peak(results: Results, label: str, name: str) -> float:
+def _peak(experiment: Experiment, results: Results, label: str, name: str) -> float:
     """The highest point of a run's mean curve."""
-    return float(np.max(_mean([seed.columns[name] for seed in results.curves[label]])))
+    window = experiment.plot.window(results.env)
+    return float(np.max(_mean([stats.smooth(seed.columns[name], window) for seed in results.curves[label]])))
 
 
 def _mean(values: list[np.ndarray]) -> np.ndarray:
@@ -126,7 +129,7 @@ def _cost_range(axes: Any, experiment: Experiment, results: Results, name: str, 
     outside = {label for label in results.curves if ends[label] > far}
     if len(outside) == len(results.curves):  # nothing to see closer to the limit
         outside = set()
-    inside = [_peak(results, label, name) for label in results.curves if label not in outside]
+    inside = [_peak(experiment, results, label, name) for label in results.curves if label not in outside]
     high = max(1.6 * limit, 1.08 * max(inside))
     if outside:
         high = min(high, max(far, 1.6 * limit))
@@ -175,10 +178,8 @@ def _words(figure: Any, experiment: Experiment, results: list[Results]) -> None:
     seeds = [len(curves) for part in results for curves in part.curves.values()]
     count = f"{min(seeds)} to {max(seeds)}" if min(seeds) < max(seeds) else str(seeds[0])
     band = "mean and 95% bootstrap interval over " if max(seeds) > 1 else ""
-    smoothed = experiment.plot.smoothing
-    note = f", smoothed over {smoothed} iterations" if smoothed > 1 else ""
     uneven = any(len({len(s) for s in curves}) > 1 for part in results for curves in part.curves.values())
-    note += "; thin: the mean of those that went on" if uneven else ""
+    note = "; thin: the mean of those that went on" if uneven else ""
     plural = "seed" if count == "1" else "seeds"
     figure.suptitle(experiment.title, x=0.01, ha="left", fontweight="bold", fontsize=13)
     columns = min(len(handles), max(2, int(figure.get_figwidth() // 2.6)))

@@ -43,10 +43,16 @@ class Plot:
     """The same for single environments."""
     smoothing: int = 1
     """Iterations of the centred moving mean that is drawn; 1: none. The figure says so. Tables are never smoothed."""
+    smoothing_in: Mapping[str, int] = field(default_factory=dict)
+    """The same for single environments."""
 
     def column(self, env: str) -> str:
         """What the lower panels of an environment show."""
         return self.constraint_in.get(env, self.constraint)
+
+    def window(self, env: str) -> int:
+        """Over how many iterations the curves of an environment are smoothed."""
+        return self.smoothing_in.get(env, self.smoothing)
 
 
 @dataclass(frozen=True)
@@ -165,15 +171,18 @@ def _experiment(name: str, content: dict[str, Any]) -> Experiment:
 
 def _plot(content: Any, environments: tuple[str, ...]) -> Plot:
     require(isinstance(content, dict), f"plot must be a table, got {content!r}")
-    _known_keys(content, ("constraint", "constraint_in", "smoothing"), "plot.")
+    _known_keys(content, ("constraint", "constraint_in", "smoothing", "smoothing_in"), "plot.")
     plot = Plot(**content)
-    require(isinstance(plot.constraint_in, dict), "plot.constraint_in must be a table of environments")
-    for env in plot.constraint_in:
-        _known("a key of plot.constraint_in", env, environments)
+    for name, own in (("constraint_in", plot.constraint_in), ("smoothing_in", plot.smoothing_in)):
+        require(isinstance(own, dict), f"plot.{name} must be a table of environments")
+        for env in own:
+            _known(f"a key of plot.{name}", env, environments)
     for where, column in {"": plot.constraint, **plot.constraint_in}.items():
         name = f"plot.constraint_in.{where}" if where else "plot.constraint"
         require(column in ("cost", "shaped_cost"), f"{name} must be one of cost, shaped_cost, got {column!r}")
     _whole("plot.smoothing", plot.smoothing)
+    for env, window in plot.smoothing_in.items():
+        _whole(f"plot.smoothing_in.{env}", window)
     return plot
 
 
