@@ -246,9 +246,10 @@ def test_the_batch_is_as_large_as_asked_and_made_of_whole_episodes():
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_programs_for_batches_from_the_host_are_compiled_before_the_first(seeds, monkeypatch):
-    env = envs.from_gymnasium(Slide, 2, horizon=5)
-    configs = [Config("slide", TRPO(), batch_size=40, networks=TINY, seed=s) for s in range(seeds)]
+@pytest.mark.parametrize("where", ["host", "device"])
+def test_programs_that_update_are_compiled_before_the_first_batch(where, seeds, monkeypatch):
+    env = Walk() if where == "device" else envs.from_gymnasium(Slide, 2, horizon=5)
+    configs = [Config("toy", TRPO(), batch_size=40, networks=TINY, seed=s) for s in range(seeds)]
     trainer = Trainer(configs, env)
     expected = []
     monkeypatch.setattr("corral.groups.Group.compile", lambda group, state, shapes: expected.append(shapes))
@@ -258,9 +259,11 @@ def test_programs_for_batches_from_the_host_are_compiled_before_the_first(seeds,
     trainer.iterate(state, plan)
     assert len(expected) == 1
     batch = trainer.sample(state, plan, 0)
+    # A program is found again only if all of this is the same.
     for name, found in batch._asdict().items():
         asked_for = getattr(expected[0], name)
         assert (asked_for.shape, asked_for.dtype) == (np.shape(found), found.dtype), name
+        assert asked_for.weak_type == getattr(found, "weak_type", False), name
 
 
 def after(trainer: Trainer, *lengths: float):

@@ -8,9 +8,9 @@ the number of robots (`Plan`), which follows from all runs beside it.
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -80,7 +80,7 @@ class Trainer:
             )
             return self._spread(batch, jax.lax.with_sharding_constraint)
 
-        self._collect = eqx.filter_jit(collect)
+        self._collect = jax.jit(collect, static_argnames="plan")
 
     def _spread(self, batch: Batch, put: Callable[[Any, Any], Any]) -> Batch:
         """Rows split among the devices, what there is one of per episode on all of them."""
@@ -160,13 +160,14 @@ class Trainer:
     def iterate(self, state: State, plan: Plan) -> tuple[State, list[Row]]:
         """Sample and update; one row of metrics for each run, in the order of the configurations."""
         k = int(np.asarray(state[0].iteration)[0])
-        if self._few is not None:
-            self._compile(state, plan, self._few)
-            self._few = None
+        # Several devices exchange messages, so they must all do the same things in the same order.
+        if not self._compiled and self.mesh is None:
+            self._compile(state, plan, k)
         started = time.perf_counter()
         batch = jax.block_until_ready(self.sample(state, plan, k))
         sampled = time.perf_counter()
-        new, metrics = zip(*jax.block_until_ready(self._update(state, batch, k)), strict=True)
+        updates = [group.update(own, batch, k) for group, own in zip(self._groups, state, strict=True)]
+        new, metrics = zip(*jax.block_until_ready(updates), strict=True)
         updated = time.perf_counter()
         found = jax.device_get(metrics)
         self._refuse_non_finite(batch, found, k)
@@ -175,9 +176,9 @@ class Trainer:
 
     def sample(self, state: State, plan: Plan, iteration: int) -> Batch:
         """A batch for every run, with a leading axis of runs, group after group."""
-        k = np.uint32(iteration)
-        played = plan.played(self._episodes(state), isinstance(self.env, Lanes))
         if isinstance(self.env, Lanes):
+            played = plan.played(self._episodes(state), on_host=True)
+            keys, _ = _keys(self._seeds, np.uint32(iteration))
             # One copy on one device: a policy on all of them would act once on each.
             copies = jax.device_put(jax.device_get([p.policy for p in state]), jax.local_devices()[0])
             policies = [
@@ -185,33 +186,44 @@ class Trainer:
             ]
             batches = [
                 host.collect(self.env, policy, key, int(count), plan.rows, room=plan.room)
-                for policy, key, count in zip(policies, _keys(self._seeds, k)[0], played, strict=True)
+                for policy, key, count in zip(policies, keys, played, strict=True)
             ]
             return self._spread(host.stack(batches), jax.device_put)
-        batch: Batch = self._collect(tuple(part.policy for part in state), self._seeds, k, played, plan)
+        batch: Batch = self._collect(*self._given(state, plan, iteration), plan=plan)
         return batch
 
-    def _compile(self, state: State, plan: Plan, few: Batch) -> None:
-        """The programs that update, before the first batch, so that the seconds of an iteration are those of its work."""
+    def _given(self, state: State, plan: Plan, iteration: int) -> tuple[Any, ...]:
+        """What the program that samples is called with."""
+        played = plan.played(self._episodes(state), on_host=False)
+        return tuple(part.policy for part in state), self._seeds, np.uint32(iteration), played
+
+    def _compile(self, state: State, plan: Plan, iteration: int) -> None:
+        """All programs, before the first batch, so that the seconds of an iteration are those of its work."""
+        programs: list[Callable[[], Any]] = []
+        if not isinstance(self.env, Lanes):
+            given = self._given(state, plan, iteration)
+            shapes = jax.eval_shape(partial(self._collect, plan=plan), *given)
+            programs.append(self._collect.lower(*given, plan=plan).compile)
+        elif self._few is not None:
+            shapes = self._shapes(plan, self._few)
+        else:  # after a checkpoint nothing is known of a batch from the host before there is one
+            return
+        programs += [
+            partial(group.compile, own, shapes) for group, own in zip(self._groups, state, strict=True)
+        ]
+        with ThreadPoolExecutor() as compilers:  # the compiler does not hold Python's lock
+            list(compilers.map(lambda each: each(), programs))
+        self._compiled, self._few = True, None
+
+    def _shapes(self, plan: Plan, few: Batch) -> Batch:
+        """Of a batch from the host, of which some episodes are known."""
 
         def padded(name: str, x: Any) -> jax.ShapeDtypeStruct:
             length = {"broken": ()}.get(name, (plan.room if name in host.OF_EPISODES else plan.rows,))
             return jax.ShapeDtypeStruct((len(self.configs), *length, *np.shape(x)[1:]), x.dtype)
 
         shapes: Any = Batch._make(padded(name, x) for name, x in few._asdict().items())
-        with ThreadPoolExecutor() as compilers:  # the compiler does not hold Python's lock
-            list(compilers.map(lambda c: c[0].compile(c[1], shapes), zip(self._groups, state, strict=True)))
-        self._compiled = True
-
-    def _update(self, state: State, batch: Batch, iteration: int) -> list[tuple[LearnerState, Row]]:
-        """Each group's update on its part of the batch."""
-        calls = list(zip(self._groups, state, strict=True))
-        # Several devices exchange messages, so they must all do the same things in the same order.
-        if self._compiled or len(calls) == 1 or self.mesh is not None:
-            return [group.update(own, batch, iteration) for group, own in calls]
-        self._compiled = True
-        with ThreadPoolExecutor() as compilers:  # the compiler does not hold Python's lock
-            return list(compilers.map(lambda c: c[0].update(c[1], batch, iteration), calls))
+        return shapes
 
     def _refuse_non_finite(self, batch: Batch, metrics: Sequence[Row], iteration: int) -> None:
         """An environment that hands out NaN or infinity is an error, named; nothing of it reaches the policy."""
