@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from corral import learner, nets
+from corral import devices, learner, nets
 from corral.config import CPO, FPO, Config, Critic, Networks, Shaping, TrustRegion, numbers, with_numbers
 from corral.envs.base import Box, ConstraintSpec, EnvSpec
 from corral.estimate import Batch, unsafe_ahead
@@ -147,7 +147,7 @@ class Iteration:
 
 def compiled(config, m):
     """The update as the trainer compiles it: numbers are inputs."""
-    return jax.jit(lambda own, *rest: learner.update(with_numbers(config, own), spec(m), *rest))
+    return devices.jit_update(lambda own, *rest: learner.update(with_numbers(config, own), spec(m), *rest))
 
 
 @pytest.fixture(scope="module")

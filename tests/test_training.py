@@ -247,7 +247,7 @@ def test_the_batch_is_as_large_as_asked_and_made_of_whole_episodes():
 
 @pytest.mark.parametrize("seeds", [1, 2])
 @pytest.mark.parametrize("where", ["host", "device"])
-def test_programs_that_update_are_compiled_before_the_first_batch(where, seeds, monkeypatch):
+def test_programs_that_update_are_compiled_before_the_first_batch_of_a_shape(where, seeds, monkeypatch):
     env = Walk() if where == "device" else envs.from_gymnasium(Slide, 2, horizon=5)
     configs = [Config("toy", TRPO(), batch_size=40, networks=TINY, seed=s) for s in range(seeds)]
     trainer = Trainer(configs, env)
@@ -258,7 +258,11 @@ def test_programs_that_update_are_compiled_before_the_first_batch(where, seeds, 
     trainer.iterate(state, plan)
     trainer.iterate(state, plan)
     assert len(expected) == 1
-    batch = trainer.sample(state, plan, 0)
+    roomier = plan._replace(room=2 * plan.room)
+    trainer.iterate(state, roomier)
+    assert len(expected) == 2
+    expected = [expected[1]]
+    batch = trainer.sample(state, roomier, 0)
     # A program is found again only if all of this is the same.
     for name, found in batch._asdict().items():
         asked_for = getattr(expected[0], name)

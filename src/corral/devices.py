@@ -51,8 +51,9 @@ def use_cache() -> None:
         jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
 
 
-# For every kernel and matrix product XLA's compiler for GPUs tries several that it must write first. An update has hundreds
-# of them, nearly all small: with cuBLAS for the products and no trials it is compiled in a quarter of the time.
+# XLA's compiler for GPUs writes kernels for an update's matrix products itself, and tries several of each. With cuBLAS for
+# them an update of many Points is compiled in a quarter of the time, an Ant's in two thirds; it then takes up to twice as
+# long, which is less than what is saved unless thousands follow (docs/performance.md).
 _QUICK_TO_COMPILE = {
     "xla_gpu_experimental_enable_fusion_autotuner": False,
     "xla_gpu_enable_triton_gemm": False,
@@ -60,13 +61,16 @@ _QUICK_TO_COMPILE = {
 
 
 def jit_update(function: Callable[..., Any], **how: Any) -> Any:
-    """`jax.jit` for what learns: matrix products in full float32, and a program that is soon compiled."""
+    """`jax.jit` for what learns: matrix products in full float32, and a program that is soon compiled.
+
+    It cannot be called in a function that is itself jitted: JAX takes options of the compiler at the top only.
+    """
 
     @functools.wraps(function)
-    def in_full(*args: Any) -> Any:
+    def in_full(*args: Any, **named: Any) -> Any:
         # Also where the hardware offers less by default: conjugate gradients magnify what is missing.
         with jax.default_matmul_precision("float32"):
-            return function(*args)
+            return function(*args, **named)
 
     return jax.jit(in_full, compiler_options=compiler_options(), **how)
 

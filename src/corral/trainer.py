@@ -60,10 +60,8 @@ class Trainer:
         self._seeds = np.asarray(
             [configs[i].seed for group in self._groups for i in group.members], np.uint32
         )
-        self._compiled = False
+        self._compiled_for: Plan | None = None
         self._untrained_length: float | None = None
-        self._few: Batch | None = None
-        """Episodes from the host that showed what a batch looks like, until the programs that update are compiled for it."""
 
         def collect(parts: tuple[Any, ...], seeds: Any, iteration: Any, played: Any, plan: Plan) -> Any:
             keys, _ = groups.keys(seeds, iteration)
@@ -145,7 +143,6 @@ class Trainer:
     def _first_length(self, state: State) -> float:
         """Mean length of a few episodes of the untrained policy: the horizon is only a bound."""
         batch = self._few_episodes(_take(jax.device_get(state[0].policy), 0))
-        self._few = batch if isinstance(self.env, Lanes) and self.mesh is None else None
         return float(np.sum(batch.valid) / np.sum(batch.present))
 
     def _few_episodes(self, policy: Policy) -> Batch:
@@ -161,7 +158,7 @@ class Trainer:
         """Sample and update; one row of metrics for each run, in the order of the configurations."""
         k = int(np.asarray(state[0].iteration)[0])
         # Several devices exchange messages, so they must all do the same things in the same order.
-        if not self._compiled and self.mesh is None:
+        if plan != self._compiled_for and self.mesh is None:
             self._compile(state, plan, k)
         started = time.perf_counter()
         batch = jax.block_until_ready(self.sample(state, plan, k))
@@ -198,32 +195,20 @@ class Trainer:
         return tuple(part.policy for part in state), self._seeds, np.uint32(iteration), played
 
     def _compile(self, state: State, plan: Plan, iteration: int) -> None:
-        """All programs, before the first batch, so that the seconds of an iteration are those of its work."""
+        """All programs, before there is a batch, so that the seconds of an iteration are those of its work."""
         programs: list[Callable[[], Any]] = []
-        if not isinstance(self.env, Lanes):
+        if isinstance(self.env, Lanes):
+            shapes = host.shapes(self.spec, len(self.configs), plan.rows, plan.room)
+        else:
             given = self._given(state, plan, iteration)
             shapes = jax.eval_shape(partial(self._collect, plan=plan), *given)
             programs.append(self._collect.lower(*given, plan=plan).compile)
-        elif self._few is not None:
-            shapes = self._shapes(plan, self._few)
-        else:  # after a checkpoint nothing is known of a batch from the host before there is one
-            return
         programs += [
             partial(group.compile, own, shapes) for group, own in zip(self._groups, state, strict=True)
         ]
         with ThreadPoolExecutor() as compilers:  # the compiler does not hold Python's lock
             list(compilers.map(lambda each: each(), programs))
-        self._compiled, self._few = True, None
-
-    def _shapes(self, plan: Plan, few: Batch) -> Batch:
-        """Of a batch from the host, of which some episodes are known."""
-
-        def padded(name: str, x: Any) -> jax.ShapeDtypeStruct:
-            length = {"broken": ()}.get(name, (plan.room if name in host.OF_EPISODES else plan.rows,))
-            return jax.ShapeDtypeStruct((len(self.configs), *length, *np.shape(x)[1:]), x.dtype)
-
-        shapes: Any = Batch._make(padded(name, x) for name, x in few._asdict().items())
-        return shapes
+        self._compiled_for = plan
 
     def _refuse_non_finite(self, batch: Batch, metrics: Sequence[Row], iteration: int) -> None:
         """An environment that hands out NaN or infinity is an error, named; nothing of it reaches the policy."""

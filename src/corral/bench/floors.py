@@ -116,7 +116,7 @@ def plain(product: Product, mesh: Mesh | None) -> Plain:
     """This product alone, in full float32, rows split among the devices as in training."""
     kind, whole, i, o = product
     n = min(whole, _MOST_ROWS)
-    most = min(_MOST_REPEATS[_backend()], max(1, _MOST_BYTES // (4 * n * (i + o))))
+    most = min(_MOST_REPEATS[_backend()], max(1, _MOST_BYTES // (4 * n * max(i, o))))
     repeats = int(min(most, max(1, -(-_FLOPS[_backend()] // (2 * n * i * o)))))
     some = np.random.default_rng(0).standard_normal(4099, np.float32)
 
@@ -143,9 +143,8 @@ def plain(product: Product, mesh: Mesh | None) -> Plain:
     def call(
         left: tuple[int, int], right: tuple[int, int], multiply: Callable[[Any, Any], Any]
     ) -> Callable[[], Any]:
-        # Of several products with a common factor the compiler for GPUs would make one.
-        lefts = arrays(repeats, left) if _backend() == "gpu" else arrays(1, left) * repeats
-        rights = arrays(repeats, right)
+        # As many arguments as products: of several with one factor the compiler for GPUs would make a single product.
+        lefts, rights = arrays(1, left) * repeats, arrays(repeats, right)
         products = jax.jit(lambda lefts, rights: [multiply(x, y) for x, y in zip(lefts, rights, strict=True)])
         return lambda: products(lefts, rights)
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from corral import nets
-from corral.envs.base import EnvSpec, HostEnv, asked
+from corral.envs.base import Box, EnvSpec, HostEnv, asked
 from corral.errors import CorralError, require
 from corral.estimate import Batch
 from corral.nets import Policy
@@ -47,9 +47,6 @@ class Lanes:
         for env in self.envs:
             env.close()
 
-
-OF_EPISODES = ("final_obs", "truncated", "present")
-"""Fields of a batch with an entry for each episode; the others have one for each row."""
 
 # Noise is drawn for this many steps at once: as much work, but a call less in each.
 _BLOCK = 64
@@ -213,6 +210,30 @@ def _batch(lanes: list[list[np.ndarray]], episodes: int, rows: int, room: int) -
     return whole
 
 
+def shapes(spec: EnvSpec, runs: int, rows: int, room: int) -> Batch:
+    """Of the batch that `stack` makes of several runs' batches of so many rows, with room for so many episodes."""
+
+    def of(dtype: Any, *shape: int) -> Any:
+        return jax.ShapeDtypeStruct((runs, *shape), dtype)
+
+    made: Any = Batch
+    whole: Batch = made(
+        obs=of(np.float32, rows, spec.observation_size),
+        action=of(np.float32, rows, spec.action.size) if isinstance(spec.action, Box) else of(np.int32, rows),
+        reward=of(np.float32, rows),
+        costs=of(np.float32, rows, len(spec.constraints)),
+        t=of(np.int32, rows),
+        episode=of(np.int32, rows),
+        last=of(bool, rows),
+        valid=of(bool, rows),
+        final_obs=of(np.float32, room, spec.observation_size),
+        truncated=of(bool, room),
+        present=of(bool, room),
+        broken=of(np.int32),
+    )
+    return whole
+
+
 def stack(batches: list[Batch]) -> Batch:
     """Batches of several runs as one, the shorter ones padded with rows that are not valid."""
     if len(batches) == 1:  # a view: nothing is copied
@@ -228,7 +249,7 @@ def stack(batches: list[Batch]) -> Batch:
         def padded(rows: Any) -> Any:
             return np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)])
 
-        others = (*OF_EPISODES, "episode", "broken")
+        others = ("final_obs", "truncated", "present", "episode", "broken")
         rows: dict[str, Any] = {n: padded(x) for n, x in batch._asdict().items() if n not in others}
         rows["episode"] = np.concatenate([batch.episode, np.full(missing, len(batch.present) - 1, np.int32)])
         return batch._replace(**rows)
