@@ -145,11 +145,10 @@ def parts(size: int, mesh: Mesh | None) -> dict[str, Part]:
     fifth, full = paper.config.trust, TrustRegion()
     samples = _samples(paper)
     given = paper.state.policy, samples
-    g, B = devices.jit_update(lambda p, s: _local(p, s, full).gradients())(*given)
-    restricted = devices.jit_update(
-        lambda p, s, g, B: neighbourhood.restricted(_local(p, s, full), g, B)[0][:3]
-    )
-    q, r, S = restricted(*given, g, B)
+    # What a part finds is what the next ones are given, so that nothing is compiled twice.
+    judged = devices.jit_update(_advantages)
+    gradients = devices.jit_update(lambda p, s: _local(p, s, full).gradients())
+    g, B = gradients(*given)
     step = 0.05 * g / jnp.linalg.norm(g)
 
     def counted(problem: Problem, name: str, trust: TrustRegion = full) -> Work:
@@ -162,16 +161,16 @@ def parts(size: int, mesh: Mesh | None) -> dict[str, Part]:
         )
         return Part(function, (*given, g, B), lambda _: counted(paper, "fisher", trust))
 
+    def value_fits(problem: Problem) -> Part:
+        _, returns = judged(problem.state, problem.batch)
+        return _value_fits(problem, returns)
+
+    all_rows = fisher(full)
+    q, r, S = all_rows.call()
     return {
-        "values and advantages": Part(
-            devices.jit_update(_advantages), (paper.state, paper.batch), lambda _: counted(paper, "values")
-        ),
-        "g and B": Part(
-            devices.jit_update(lambda p, s: _local(p, s, full).gradients()),
-            given,
-            lambda _: counted(paper, "gradients"),
-        ),
-        "Fisher products and CG, all rows": fisher(full),
+        "values and advantages": Part(judged, (paper.state, paper.batch), lambda _: counted(paper, "values")),
+        "g and B": Part(gradients, given, lambda _: counted(paper, "gradients")),
+        "Fisher products and CG, all rows": all_rows,
         "Fisher products and CG, a fifth": fisher(fifth),
         "dual": Part(
             devices.jit_update(dual.solve), (q, r, S, jnp.asarray([0.1]), jnp.asarray(0.01)), lambda _: {}
@@ -181,8 +180,8 @@ def parts(size: int, mesh: Mesh | None) -> dict[str, Part]:
         ),
         "policy update, all rows": _policy_update(paper, samples, full),
         "policy update, a fifth": _policy_update(paper, samples, fifth),
-        "value fits, natural step": _value_fits(paper),
-        "value fits, Adam": _value_fits(ours),
+        "value fits, natural step": value_fits(paper),
+        "value fits, Adam": value_fits(ours),
         "predictor": Part(
             _jitted_predictor(paper), (paper.state, paper.batch), lambda _: counted(paper, "predictor")
         ),
@@ -198,7 +197,7 @@ def _local(policy: Any, samples: Samples, trust: TrustRegion) -> Local:
 def _samples(problem: Problem) -> Samples:
     batch, n = problem.batch, problem.rows
     weight = batch.valid / n
-    made = devices.jit_update(
+    made = jax.jit(
         lambda b: Samples(
             b.obs,
             b.action,
@@ -246,7 +245,7 @@ def _policy_update(problem: Problem, samples: Samples, trust: TrustRegion) -> Pa
     return Part(devices.jit_update(update), (problem.state.policy, samples), counted)
 
 
-def _value_fits(problem: Problem) -> Part:
+def _value_fits(problem: Problem, returns: Any) -> Part:
     config = problem.config
 
     def fitted(state: LearnerState, batch: Batch, returns: Any) -> Any:
@@ -258,7 +257,6 @@ def _value_fits(problem: Problem) -> Part:
         done = Done(1, epochs(problem.config, problem.rows, problem.state.critics, critics))
         return work.parts(config, problem.spec, problem.rows, done)["critics"]
 
-    _, returns = devices.jit_update(_advantages)(problem.state, problem.batch)
     return Part(devices.jit_update(fitted), (problem.state, problem.batch, returns), counted)
 
 

@@ -91,9 +91,9 @@ def _column(experiment: Experiment, results: Results, panels: Any, leftmost: boo
 
 def _curves(axes: Any, experiment: Experiment, results: Results, name: str) -> None:
     """Of every run the mean in its bootstrap band as far as all seeds go, then, thin, the mean of those that go on."""
-    for k, (label, seeds) in enumerate(results.curves.items()):
+    for k, label in enumerate(results.curves):
         style = style_of(experiment, label) | {"zorder": 2.4 - 0.01 * k}  # the first, CPO, on top
-        values = [stats.smooth(seed.columns[name], experiment.plot.window(results.env)) for seed in seeds]
+        values = _drawn(experiment, results, label, name)
         shared, longest = min(map(len, values)), max(map(len, values))
         x = np.arange(1, longest + 1)
         mean = _mean(values)
@@ -113,8 +113,13 @@ def _ends(results: Results, name: str) -> dict[str, float]:
 
 def _peak(experiment: Experiment, results: Results, label: str, name: str) -> float:
     """The highest point of a run's mean curve."""
+    return float(np.max(_mean(_drawn(experiment, results, label, name))))
+
+
+def _drawn(experiment: Experiment, results: Results, label: str, name: str) -> list[np.ndarray]:
+    """A run's curves, one for each seed, smoothed as they are drawn."""
     window = experiment.plot.window(results.env)
-    return float(np.max(_mean([stats.smooth(seed.columns[name], window) for seed in results.curves[label]])))
+    return [stats.smooth(seed.columns[name], window) for seed in results.curves[label]]
 
 
 def _mean(values: list[np.ndarray]) -> np.ndarray:
