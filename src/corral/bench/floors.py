@@ -13,7 +13,7 @@ tangents or cotangents at once, products with a common factor are one of k times
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import cycle, islice, pairwise
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -95,11 +95,15 @@ def flops(work: Work) -> float:
     return float(sum(count * product.flops for product, count in work.items()))
 
 
-# A call should last long against its dispatch: this many flops, some milliseconds on a core, and a tenth of one on a GPU.
-_FLOPS = {"cpu": 3e8, "gpu": 5e9}
-_MOST_BYTES = 2**30
-# A GPU starts a product every few microseconds, but a call takes a tenth of a millisecond of Python.
+# A call should last long against its dispatch: this many flops, some milliseconds on a core, half of one on a GPU.
+_FLOPS = {"cpu": 3e8, "gpu": 2e10}
+_MOST_BYTES = {"cpu": 2**30, "gpu": 2**32}
 _MOST_REPEATS = {"cpu": 16, "gpu": 128}
+# A GPU starts a product every few microseconds, but 128 of them are a fifth of a millisecond of Python: the next calls are
+# handed over while it computes one.
+_CALLS = {"cpu": 1, "gpu": 8}
+# Factors that differ in address only, until they are more than any cache holds.
+_MOST_FACTORS = 2**28
 # More rows than this are measured on this many and scaled: the rate no longer changes, and memory would run out.
 _MOST_ROWS = 2**20
 
@@ -116,8 +120,9 @@ def plain(product: Product, mesh: Mesh | None) -> Plain:
     """This product alone, in full float32, rows split among the devices as in training."""
     kind, whole, i, o = product
     n = min(whole, _MOST_ROWS)
-    most = min(_MOST_REPEATS[_backend()], max(1, _MOST_BYTES // (4 * n * max(i, o))))
-    repeats = int(min(most, max(1, -(-_FLOPS[_backend()] // (2 * n * i * o)))))
+    backend = _backend()
+    most = min(_MOST_REPEATS[backend], max(1, _MOST_BYTES[backend] // (4 * n * max(i, o))))
+    repeats = int(min(most, max(1, -(-_FLOPS[backend] // (2 * n * i * o)))))
     some = np.random.default_rng(0).standard_normal(4099, np.float32)
 
     def arrays(count: int, shape: tuple[int, int]) -> list[Any]:
@@ -126,7 +131,9 @@ def plain(product: Product, mesh: Mesh | None) -> Plain:
             first = jax.device_put(made)
         else:
             first = jax.device_put(made, devices.split(mesh, 0) if shape[0] == n else devices.whole(mesh))
-        return [first, *(jnp.copy(first) for _ in range(count - 1))]
+        distinct = min(count, max(1, _MOST_FACTORS // made.nbytes))
+        copies = [first, *(jnp.copy(first) for _ in range(distinct - 1))]
+        return list(islice(cycle(copies), count))
 
     # By name of the call: the shapes of both factors, and the product.
     ways: dict[str, tuple[tuple[int, int], tuple[int, int], Callable[[Any, Any], Any]]]
@@ -146,10 +153,18 @@ def plain(product: Product, mesh: Mesh | None) -> Plain:
         # As many arguments as products: of several with one factor the compiler for GPUs would make a single product.
         lefts, rights = arrays(1, left) * repeats, arrays(repeats, right)
         products = jax.jit(lambda lefts, rights: [multiply(x, y) for x, y in zip(lefts, rights, strict=True)])
-        return lambda: products(lefts, rights)
+
+        def several() -> Any:
+            found = None
+            for _ in range(_CALLS[backend]):
+                found = products(lefts, rights)
+            return found
+
+        return several
 
     name = f"{kind} {whole}x{i}x{o}"
-    return Plain({f"{name} {way}": call(*how) for way, how in ways.items()}, repeats * n / whole)
+    made = _CALLS[backend] * repeats * n / whole
+    return Plain({f"{name} {way}": call(*how) for way, how in ways.items()}, made)
 
 
 def dot(a: Any, b: Any) -> Any:
