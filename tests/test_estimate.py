@@ -241,6 +241,25 @@ def test_asking_now_and_then_whether_all_have_ended_changes_nothing(monkeypatch)
         np.testing.assert_array_equal(*kept, err_msg=name)
 
 
+@pytest.mark.parametrize(
+    ("horizon", "rows", "robots", "expected"),
+    [
+        (
+            500,
+            125_000,
+            367,
+            (9, 100),
+        ),  # 500 + ⌈340.6⌉ = 841 steps at most: nine stretches, asked after the 500th step
+        (750, 0, 1, (8, 94)),  # 752 steps, not 800
+        (65, 0, 1, (1, 65)),
+    ],
+)
+def test_whether_all_have_ended_is_asked_when_episodes_of_full_length_are_over(
+    horizon, rows, robots, expected
+):
+    assert device._stretches(horizon, horizon + -(-rows // robots)) == expected
+
+
 def test_a_squeezed_batch_holds_the_same_episodes_without_the_gaps():
     batch = device.collect_one(Chain(), STILL, jax.random.key(3), 50)
     valid = np.asarray(batch.valid)

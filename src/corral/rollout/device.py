@@ -1,7 +1,7 @@
 """Rollouts of functional environments: the robots of all runs side by side, nothing leaves the device."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,7 +11,7 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from corral import nets
+from corral import devices, nets
 from corral.devices import ROWS
 from corral.envs.base import Env, Timestep, select
 from corral.estimate import Batch
@@ -72,7 +72,7 @@ def collect(
     present = jnp.arange(robots) < played[:, None]
     states, obs = begin(jax.vmap(lambda key: jax.random.split(key, robots))(start))
     (_, final_obs, _), seen = _until_all_ended(
-        step, (states, obs, present), lambda carry: carry[2], play, horizon
+        step, (states, obs, present), lambda carry: carry[2], play, *_stretches(horizon, horizon)
     )
     *values, valid, last, truncated, broken = _by_robot(seen)
     time = valid.shape[1] // robots
@@ -164,7 +164,9 @@ def _in_turns(
     # The last episode begins when all robots are at others, so, if the batch has rows for them all, after at most
     # rows / robots steps, and is over a horizon later.
     longest = horizon + -(-rows // robots)
-    end, seen = _until_all_ended(step, first, lambda now: now.number < played[:, None], play, longest)
+    end, seen = _until_all_ended(
+        step, first, lambda now: now.number < played[:, None], play, *_stretches(horizon, longest)
+    )
     *values, valid, last, broken, t, number = _by_robot(seen)
 
     def one(
@@ -212,16 +214,21 @@ def _batch(
     return Batch(obs=obs, action=action, reward=reward, costs=costs, valid=valid, broken=count, **rest)
 
 
+def _stretches(horizon: int, longest: int) -> tuple[int, int]:
+    """How many stretches make `longest` steps, and how long they are: most batches end at the horizon, and so does one."""
+    length = -(-horizon // -(-horizon // _STRETCH))
+    return -(-longest // length), length
+
+
 def _until_all_ended(
     step: Callable[[Any, Any], tuple[Any, _Rows]],
     carry: Any,
     alive: Callable[[Any], Bool[Array, "runs robots"]],
     play: Key[Array, " runs"],
-    longest: int,
+    stretches: int,
+    length: int,
 ) -> tuple[Any, _Rows]:
-    """A scan of `step` over stretches of time that ends with the last episode; rows after that are zeros."""
-    stretches = -(-longest // _STRETCH)
-    length = -(-longest // stretches)
+    """A scan of `step` over so many stretches of this length that ends with the last episode; rows after that are zeros."""
     drawn = jax.vmap(lambda key: jax.random.split(key, stretches * length), out_axes=1)(play)
     steps = jax.tree.map(
         lambda x: x.reshape(stretches, length, *x.shape[1:]), (jnp.arange(stretches * length), drawn)
@@ -279,12 +286,23 @@ def _on_each(mesh: Mesh | None, simulate: Callable[..., Any]) -> Callable[..., A
     return jax.shard_map(simulate, mesh=mesh, in_specs=spread, out_specs=spread, check_vma=False)
 
 
-@eqx.filter_jit
 def collect_one(
     env: Env, policy: Policy, key: Key[Array, ""], episodes: int, deterministic: bool = False
 ) -> Batch:
     """`collect` for a single policy, without the axis of runs."""
-    lead, drop = (lambda x: x[None]), (lambda x: x[0])
-    batch = collect(env, jax.tree.map(lead, policy), key[None], episodes, deterministic=deterministic)
-    one: Batch = jax.tree.map(drop, batch)
-    return one
+    arrays, rest = eqx.partition(env, eqx.is_array)
+    batch: Batch = _collect_one()(arrays, policy, key, rest, episodes, deterministic)
+    return batch
+
+
+@cache  # not when this is imported: how it is compiled depends on the backend, which may not be chosen yet
+def _collect_one() -> Any:
+    def collected(
+        arrays: Any, policy: Policy, key: Any, rest: Any, episodes: int, deterministic: bool
+    ) -> Any:
+        env = eqx.combine(arrays, rest)
+        lead, drop = (lambda x: x[None]), (lambda x: x[0])
+        batch = collect(env, jax.tree.map(lead, policy), key[None], episodes, deterministic=deterministic)
+        return jax.tree.map(drop, batch)
+
+    return devices.jit(collected, static_argnames=("rest", "episodes", "deterministic"))
