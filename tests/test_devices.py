@@ -103,7 +103,7 @@ def test_the_matrix_products_of_what_learns_are_in_full_float32_also_where_less_
 
     given = np.ones((2, 2), np.float32), np.ones((2, 2), np.float32)
     assert "HIGHEST" not in jax.jit(product).lower(*given).as_text()
-    assert "precision = [HIGHEST, HIGHEST]" in devices.jit_update(product).lower(*given).as_text()
+    assert "precision = [HIGHEST, HIGHEST]" in devices.jit(product).lower(*given).as_text()
 
 
 def _options_on_a_gpu(monkeypatch, flags, quick=None):

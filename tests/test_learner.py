@@ -147,7 +147,7 @@ class Iteration:
 
 def compiled(config, m):
     """The update as the trainer compiles it: numbers are inputs."""
-    return devices.jit_update(lambda own, *rest: learner.update(with_numbers(config, own), spec(m), *rest))
+    return devices.jit(lambda own, *rest: learner.update(with_numbers(config, own), spec(m), *rest))
 
 
 @pytest.fixture(scope="module")

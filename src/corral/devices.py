@@ -51,24 +51,25 @@ def use_cache() -> None:
         jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
 
 
-# XLA's compiler for GPUs writes kernels for an update's matrix products itself, and tries several of each. With cuBLAS for
-# them an update of many Points is compiled in a quarter of the time, an Ant's in two thirds; it then takes up to twice as
-# long, which is less than what is saved unless thousands follow (docs/performance.md).
+# XLA's compiler for GPUs writes kernels for matrix products itself, and tries several of each. With cuBLAS for them an
+# update of many Points is compiled in a quarter of the time, an Ant's in two thirds; it then takes up to twice as long,
+# which is less than what is saved unless thousands follow (docs/performance.md).
 _QUICK_TO_COMPILE = {
     "xla_gpu_experimental_enable_fusion_autotuner": False,
     "xla_gpu_enable_triton_gemm": False,
 }
 
 
-def jit_update(function: Callable[..., Any], **how: Any) -> Any:
-    """`jax.jit` for what learns: matrix products in full float32, and a program that is soon compiled.
+def jit(function: Callable[..., Any], **how: Any) -> Any:
+    """`jax.jit` for what samples and learns: matrix products in full float32, and a program that is soon compiled.
 
     It cannot be called in a function that is itself jitted: JAX takes options of the compiler at the top only.
     """
 
     @functools.wraps(function)
     def in_full(*args: Any, **named: Any) -> Any:
-        # Also where the hardware offers less by default: conjugate gradients magnify what is missing.
+        # Also where the hardware offers less by default: conjugate gradients magnify what is missing, and the policy that
+        # acted should be the one whose probabilities the update takes.
         with jax.default_matmul_precision("float32"):
             return function(*args, **named)
 
@@ -77,7 +78,7 @@ def jit_update(function: Callable[..., Any], **how: Any) -> Any:
 
 @functools.cache
 def compiler_options() -> dict[str, bool]:
-    """What XLA is told with the program of an update; an option that XLA_FLAGS names is left to them."""
+    """What XLA is told with such a program; an option that XLA_FLAGS names is left to them."""
     if jax.default_backend() != "gpu":
         return {}
     flags = os.environ.get("XLA_FLAGS", "")

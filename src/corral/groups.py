@@ -47,7 +47,7 @@ class Group:
 
         everywhere = None if mesh is None else devices.whole(mesh)
         self._init = jax.jit(jax.vmap(init), out_shardings=everywhere)
-        self._update = devices.jit_update(update_part, out_shardings=everywhere)
+        self._update = devices.jit(update_part, out_shardings=everywhere)
 
     def initial(self) -> LearnerState:
         """The states before the first iteration."""

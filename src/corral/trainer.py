@@ -7,7 +7,6 @@ the number of robots (`Plan`), which follows from all runs beside it.
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -78,7 +77,7 @@ class Trainer:
             )
             return self._spread(batch, jax.lax.with_sharding_constraint)
 
-        self._collect = jax.jit(collect, static_argnames="plan")
+        self._collect = devices.jit(collect, static_argnames="plan")
 
     def _spread(self, batch: Batch, put: Callable[[Any, Any], Any]) -> Batch:
         """Rows split among the devices, what there is one of per episode on all of them."""
@@ -157,7 +156,7 @@ class Trainer:
     def iterate(self, state: State, plan: Plan) -> tuple[State, list[Row]]:
         """Sample and update; one row of metrics for each run, in the order of the configurations."""
         k = int(np.asarray(state[0].iteration)[0])
-        # Several devices exchange messages, so they must all do the same things in the same order.
+        # Not for several devices: shapes do not say how arrays lie on them.
         if plan != self._compiled_for and self.mesh is None:
             self._compile(state, plan, k)
         started = time.perf_counter()
@@ -195,19 +194,18 @@ class Trainer:
         return tuple(part.policy for part in state), self._seeds, np.uint32(iteration), played
 
     def _compile(self, state: State, plan: Plan, iteration: int) -> None:
-        """All programs, before there is a batch, so that the seconds of an iteration are those of its work."""
-        programs: list[Callable[[], Any]] = []
+        """All programs, before there is a batch, so that the seconds of an iteration are those of its work.
+
+        One after the other: on a GPU the compiler tries out kernels, and what is tried side by side waits for each other.
+        """
         if isinstance(self.env, Lanes):
             shapes = host.shapes(self.spec, len(self.configs), plan.rows, plan.room)
         else:
             given = self._given(state, plan, iteration)
             shapes = jax.eval_shape(partial(self._collect, plan=plan), *given)
-            programs.append(self._collect.lower(*given, plan=plan).compile)
-        programs += [
-            partial(group.compile, own, shapes) for group, own in zip(self._groups, state, strict=True)
-        ]
-        with ThreadPoolExecutor() as compilers:  # the compiler does not hold Python's lock
-            list(compilers.map(lambda each: each(), programs))
+            self._collect.lower(*given, plan=plan).compile()
+        for group, own in zip(self._groups, state, strict=True):
+            group.compile(own, shapes)
         self._compiled_for = plan
 
     def _refuse_non_finite(self, batch: Batch, metrics: Sequence[Row], iteration: int) -> None:

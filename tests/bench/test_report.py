@@ -91,3 +91,16 @@ def test_ratios_are_taken_round_by_round():
 def test_a_missing_file_is_refused_in_one_line(tmp_path):
     with pytest.raises(ValueError, match="no such file"):
         command.main(["--draw", str(tmp_path / "nothing.json")])
+
+
+def test_updates_of_few_samples_come_first_whichever_were_measured_first():
+    row = {
+        "part": "dual",
+        "seconds": [1.0] * 3,
+        "gflop": 0.0,
+        "gflop_per_second": None,
+        "flop_floor": [0.0] * 3,
+    }
+    row |= {"megabytes": 1.0, "byte_floor": [0.1] * 3, "of_floor": [0.1] * 3}
+    table = report.markdown_table("update", [{"samples": n} | row for n in (50_000, 100_000, 20_000)])
+    assert [line.split()[1] for line in table.splitlines()[2:]] == ["20,000", "50,000", "100,000"]

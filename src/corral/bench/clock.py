@@ -2,8 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 Run = Callable[[], int]
@@ -23,24 +22,6 @@ def seconds(call: Callable[[], Any]) -> float:
     began = time.perf_counter()
     jax.block_until_ready(call())
     return time.perf_counter() - began
-
-
-def compilers() -> int:
-    """How many programs to compile at a time. The compiler does not hold Python's lock, so on a machine with many cores all
-    of them cost little more time than the slowest; on a CPU they would also run side by side, on the same cores."""
-    import jax
-
-    from corral import devices
-
-    return 1 if jax.default_backend() == "cpu" else max(1, devices.cores() // 2)
-
-
-def compiled(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """What each call returns, the first time, `compilers()` of them at a time."""
-    import jax
-
-    with ThreadPoolExecutor(compilers()) as pool:
-        return jax.block_until_ready(list(pool.map(lambda call: call(), calls)))
 
 
 def in_turns(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:

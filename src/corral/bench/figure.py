@@ -86,17 +86,20 @@ def _update(rows: list[Row]) -> Any:
     parts = [row["part"] for row in rows if row["samples"] == sizes[0]]
     figure = _figure(9.6, 1.3 + 0.42 * len(parts), "Parts of an update against their floors")
     panels = figure.subplots(1, len(sizes), sharey=True, squeeze=False)[0]
+    by_bytes = False
     for axes, size in zip(panels, sizes, strict=True):
         here = {row["part"]: row for row in rows if row["samples"] == size}
+        # A floor of next to nothing, the dual's, may leave the picture.
+        left = 0.1 * min(row["seconds"][0] for row in here.values())
         for i, part in enumerate(parts):
             row = here[part]
             _bar(axes, i - 0.2, row["seconds"], BLUE, 0.38, "time" if i == 0 else None)
             floor = max(row["flop_floor"][0], row["byte_floor"][0])
             colour = ORANGE if row["flop_floor"][0] >= row["byte_floor"][0] else GREEN
             axes.barh(i + 0.2, floor, 0.38, color=colour)
+            by_bytes |= colour == GREEN and floor > left
         axes.set_xscale("log")
-        # A floor of next to nothing, the dual's, may leave the picture.
-        axes.set_xlim(left=0.2 * min(row["seconds"][0] for row in here.values()))
+        axes.set_xlim(left=left)
         axes.set_title(f"{size:,} samples")
         axes.set_xlabel("seconds")
         axes.grid(axis="y", visible=False)
@@ -104,11 +107,9 @@ def _update(rows: list[Row]) -> Any:
     panels[0].invert_yaxis()
     from matplotlib.patches import Patch
 
-    handles = [
-        Patch(color=BLUE, label="time"),
-        Patch(color=ORANGE, label="floor: matrix products"),
-        Patch(color=GREEN, label="floor: bytes once"),
-    ]
+    handles = [Patch(color=BLUE, label="time"), Patch(color=ORANGE, label="floor: matrix products")]
+    if by_bytes:
+        handles.append(Patch(color=GREEN, label="floor: bytes once"))
     figure.legend(handles=handles, loc="outside upper right", ncols=3)
     return figure
 

@@ -152,7 +152,9 @@ def plain(product: Product, mesh: Mesh | None) -> Plain:
     ) -> Callable[[], Any]:
         # As many arguments as products: of several with one factor the compiler for GPUs would make a single product.
         lefts, rights = arrays(1, left) * repeats, arrays(repeats, right)
-        products = jax.jit(lambda lefts, rights: [multiply(x, y) for x, y in zip(lefts, rights, strict=True)])
+        products = devices.jit(
+            lambda lefts, rights: [multiply(x, y) for x, y in zip(lefts, rights, strict=True)]
+        )
 
         def several() -> Any:
             found = None

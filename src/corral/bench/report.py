@@ -180,9 +180,14 @@ def markdown_table(part: str, rows: list[Row]) -> str:
     """The rows of one part as a Markdown table."""
     _, columns = TABLES[part]
     rule = ["---" if column.text else "--:" for column in columns]
-    cells = [[column.cell(row) for column in columns] for row in rows]
+    cells = [[column.cell(row) for column in columns] for row in _in_order(rows)]
     lines = [[column.heading for column in columns], rule, *cells]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _in_order(rows: list[Row]) -> list[Row]:
+    """Updates of few samples first, whichever were measured first."""
+    return sorted(rows, key=lambda row: row.get("samples", 0))
 
 
 def markdown(document: Document) -> str:
@@ -202,6 +207,6 @@ def table(part: str, rows: list[Row]) -> "Table":
     made = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         made.add_column(column.heading, justify="left" if column.text else "right")
-    for row in rows:
+    for row in _in_order(rows):
         made.add_row(*(column.cell(row).strip("`") for column in columns))
     return made

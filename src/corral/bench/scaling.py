@@ -9,7 +9,7 @@ from jax.sharding import AxisType, Mesh
 
 from corral import devices, envs
 from corral.bench import raw, sampling, work
-from corral.bench.clock import Note, Row, compiled, in_turns, spread
+from corral.bench.clock import Note, Row, in_turns, spread
 from corral.bench.floors import flops
 from corral.bench.update import problem, whole
 from corral.bench.work import Done
@@ -65,12 +65,8 @@ def measure(quick: bool, chosen: Sequence[str], repeats: int, note: Note) -> Ite
     for name, make in axes(quick).items():
         if chosen and name not in chosen:
             continue
-        note(f"scaling: {name}: compiling")
-        axis = make()
-        # Not the simulators: their kernels are made by a compiler of their own, which is not known to like threads.
-        if name not in ("robots", "threads"):
-            compiled(list(axis.calls.values()))
         note(f"scaling: {name}, {repeats} rounds")
+        axis = make()
         times = in_turns({str(value): call for value, call in axis.calls.items()}, repeats)
         yield _row(axis, [times[str(value)] for value in axis.calls])
 

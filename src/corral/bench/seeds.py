@@ -1,14 +1,13 @@
 """Many seeds side by side in one program: steps per second, sampled and over whole iterations, against their number."""
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
 import jax
 
 from corral import envs, presets
-from corral.bench.clock import Note, Row, compilers, seconds, spread
+from corral.bench.clock import Note, Row, seconds, spread
 from corral.bench.iteration import Iterations, against_floor, timed, warmed_up
 from corral.config import Config
 
@@ -29,18 +28,9 @@ def measure(
     cases: Sequence[tuple[str, int]], batch: int | None, repeats: int, note: Note, with_floor: Sequence[str]
 ) -> Iterator[Row]:
     """A row for each (environment, number of seeds); those of the environments in `with_floor` against their floor."""
-    note(f"seeds: compiling {len(cases)} programs")
-    started: dict[tuple[str, int], Iterations | str] = {}
-    with ThreadPoolExecutor(compilers()) as pool:
-        jobs = {case: pool.submit(_prepared, configs(*case, batch)) for case in cases}
-        for case, job in jobs.items():
-            started[case] = job.result()
-            note(f"seeds: {case[0]}, {case[1]} compiled")
     for case in cases:
-        ready = started.pop(case)
-        if isinstance(ready, str):  # there was no room beside the others
-            note(f"seeds: {case[0]}, {case[1]}, once more alone")
-            ready = _prepared(configs(*case, batch))
+        note(f"seeds: {case[0]}, {case[1]}: compiling")
+        ready = _prepared(configs(*case, batch))
         if isinstance(ready, str):
             yield {"env": case[0], "seeds": case[1], "failed": ready}
             continue
@@ -87,5 +77,4 @@ def default_cases(backend: str, quick: bool) -> list[tuple[str, int]]:
     if backend == "cpu":
         return [("point-gather", 2)] if quick else [("point-circle", n) for n in (1, 2, 5)]
     point = [("point-circle", n) for n in ((1, 10) if quick else POINT)]
-    # The Ant first: it compiles longest.
     return [("ant-circle", 2 if quick else ANTS), *point]

@@ -16,7 +16,7 @@ from corral import devices, fit, learner, nets, presets
 from corral import local as neighbourhood
 from corral.algos import cpo
 from corral.bench import work
-from corral.bench.clock import Note, Row, compiled, in_turns, ratios, spread
+from corral.bench.clock import Note, Row, in_turns, ratios, spread
 from corral.bench.floors import Floors, Work, bytes_of, flops
 from corral.bench.work import Done
 from corral.config import Config, TrustRegion
@@ -100,14 +100,12 @@ def measure(sizes: Sequence[int], repeats: int, note: Note, leave_out: Sequence[
     for size in sizes:
         note(f"update: {size:,} samples: compiling")
         chosen = {name: part for name, part in parts(size, devices.mesh()).items() if name not in leave_out}
-        compiled([part.call for part in chosen.values()])
         for row in against_floors(chosen, repeats, note, f"{size:,} samples"):
             yield {"samples": size, **row}
 
 
 def against_floors(chosen: dict[str, Part], repeats: int, note: Note, what: str) -> list[Row]:
     """A row for each part: its time, and its floors by flops and by bytes, in turns."""
-    note(f"update: {what}, {repeats} rounds")
     calls = {name: part.call for name, part in chosen.items()}
     works, moved = {}, {}
     for name, part in chosen.items():
@@ -115,7 +113,7 @@ def against_floors(chosen: dict[str, Part], repeats: int, note: Note, what: str)
         works[name] = part.work(found)
         moved[name] = bytes_of(part.given) + bytes_of(found)
     floors = Floors(list(works.values()), devices.mesh())
-    compiled(list(floors.calls().values()))
+    note(f"update: {what}, {repeats} rounds")
     times = in_turns(calls | floors.calls(), repeats)
     bandwidth = floors.bandwidth(times)
     rows = []
@@ -146,8 +144,8 @@ def parts(size: int, mesh: Mesh | None) -> dict[str, Part]:
     samples = _samples(paper)
     given = paper.state.policy, samples
     # What a part finds is what the next ones are given, so that nothing is compiled twice.
-    judged = devices.jit_update(_advantages)
-    gradients = devices.jit_update(lambda p, s: _local(p, s, full).gradients())
+    judged = devices.jit(_advantages)
+    gradients = devices.jit(lambda p, s: _local(p, s, full).gradients())
     g, B = gradients(*given)
     step = 0.05 * g / jnp.linalg.norm(g)
 
@@ -156,9 +154,7 @@ def parts(size: int, mesh: Mesh | None) -> dict[str, Part]:
         return work.parts(config, problem.spec, problem.rows, Done(tried=1))[name]
 
     def fisher(trust: TrustRegion) -> Part:
-        function = devices.jit_update(
-            lambda p, s, g, B: neighbourhood.restricted(_local(p, s, trust), g, B)[0][:3]
-        )
+        function = devices.jit(lambda p, s, g, B: neighbourhood.restricted(_local(p, s, trust), g, B)[0][:3])
         return Part(function, (*given, g, B), lambda _: counted(paper, "fisher", trust))
 
     def value_fits(problem: Problem) -> Part:
@@ -172,11 +168,9 @@ def parts(size: int, mesh: Mesh | None) -> dict[str, Part]:
         "g and B": Part(gradients, given, lambda _: counted(paper, "gradients")),
         "Fisher products and CG, all rows": all_rows,
         "Fisher products and CG, a fifth": fisher(fifth),
-        "dual": Part(
-            devices.jit_update(dual.solve), (q, r, S, jnp.asarray([0.1]), jnp.asarray(0.01)), lambda _: {}
-        ),
+        "dual": Part(devices.jit(dual.solve), (q, r, S, jnp.asarray([0.1]), jnp.asarray(0.01)), lambda _: {}),
         "line search, one candidate": Part(
-            devices.jit_update(_search), (*given, step), lambda _: counted(paper, "line_search")
+            devices.jit(_search), (*given, step), lambda _: counted(paper, "line_search")
         ),
         "policy update, all rows": _policy_update(paper, samples, full),
         "policy update, a fifth": _policy_update(paper, samples, fifth),
@@ -242,7 +236,7 @@ def _policy_update(problem: Problem, samples: Samples, trust: TrustRegion) -> Pa
     def counted(found: Any) -> Work:
         return work.policy_update(config, problem.spec, problem.rows, Done(tried=int(found[1])))
 
-    return Part(devices.jit_update(update), (problem.state.policy, samples), counted)
+    return Part(devices.jit(update), (problem.state.policy, samples), counted)
 
 
 def _value_fits(problem: Problem, returns: Any) -> Part:
@@ -257,7 +251,7 @@ def _value_fits(problem: Problem, returns: Any) -> Part:
         done = Done(1, epochs(problem.config, problem.rows, problem.state.critics, critics))
         return work.parts(config, problem.spec, problem.rows, done)["critics"]
 
-    return Part(devices.jit_update(fitted), (problem.state, problem.batch, returns), counted)
+    return Part(devices.jit(fitted), (problem.state, problem.batch, returns), counted)
 
 
 def epochs(config: Config, rows: int, before: Any, after: Any) -> float:
@@ -271,7 +265,7 @@ def epochs(config: Config, rows: int, before: Any, after: Any) -> float:
 def _jitted_predictor(problem: Problem) -> Callable[..., Any]:
     shaping = problem.config.shaping
 
-    @devices.jit_update
+    @devices.jit
     def fitted(state: LearnerState, batch: Batch) -> Any:
         ahead = unsafe_ahead(batch.costs, batch, shaping.horizon)
         return state.predictors(batch.obs), fit.fit_predictors(state.predictors, batch, ahead, shaping)
@@ -292,4 +286,4 @@ def whole(problem: Problem) -> Part:
         made = epochs(config, problem.rows, problem.state.critics, new.critics)
         return work.update(config, spec, problem.rows, Done(int(tried), made))
 
-    return Part(devices.jit_update(update), (problem.state, problem.batch), counted)
+    return Part(devices.jit(update), (problem.state, problem.batch), counted)
