@@ -5,7 +5,7 @@
     python benchmarks/engines.py --json
 
 Raw means: the same robots, actions and threads, nothing but `mj_step`. For the C engine there are three of it, all
-MuJoCo's own: `mujoco.batch` with one MjData per robot, as ours has, the same with one per thread, and
+MuJoCo's own: `mujoco.batch` with one MjData per robot, the same with one per thread, and
 `mujoco.rollout`; for MJX it is `mjx.step` in a scan, for the Point its kinematics. Ours includes derived quantities of the
 new state, observations, rewards, costs and starting afresh. Raw and ours are measured in turns, several times, so that
 both see the same weather; the table has the median of each and the median of their ratios with its extremes.

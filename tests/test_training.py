@@ -60,7 +60,7 @@ def folder(path):
 
 
 def columns_that_repeat(directory):
-    metrics = log.read(directory)
+    metrics = log.read(str(directory))
     timed = ("seconds_sampling", "seconds_updating", "steps_per_second")
     return {name: metrics[name] for name in metrics.columns if name not in timed}
 

@@ -146,9 +146,9 @@ class Metrics:
         return f"Metrics of {len(self)} iterations: {', '.join(self._columns)}"
 
 
-def read(directory: Path) -> Metrics:
+def read(directory: Path | str) -> Metrics:
     """The metrics of a run, also of one that is still going on; integers, floats (empty: NaN) or strings by column."""
-    path = directory / FILE
+    path = Path(directory) / FILE
     require(path.is_file(), f"{directory} holds no {FILE}: it is not the folder of a run")
     lines = _whole_lines(path.read_bytes())
     require(len(lines) > 0, f"{path} is empty")

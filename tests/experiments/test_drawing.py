@@ -152,6 +152,12 @@ def test_an_environment_can_be_smoothed_alone_and_its_panel_says_so(small, monke
     assert [list(line.get_ydata()) for line in returns.lines] == [[1, 1.5]]
 
 
+def test_the_lower_panels_end_at_so_many_limits_where_that_is_asked(small, monkeypatch, tmp_path):
+    closer = replace(small, plot=replace(small.plot, times_limit=1.5))
+    shown, _ = drawn(monkeypatch, closer, [CIRCLE], tmp_path)
+    assert shown.axes[1].get_ylim()[1] == 1.5 * 10
+
+
 def test_drawing_twice_makes_the_same_files(small, tmp_path):
     first = {path.suffix: path.read_bytes() for path in figure.draw(small, [CIRCLE], tmp_path)}
     again = {path.suffix: path.read_bytes() for path in figure.draw(small, [CIRCLE], tmp_path)}

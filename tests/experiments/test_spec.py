@@ -55,6 +55,11 @@ def test_a_file_says_what_is_run(small):
         ),
         (
             'constraint = "shaped_cost"',
+            "times_limit = 1",
+            "plot.times_limit must be a number above 1, got 1",
+        ),
+        (
+            'constraint = "shaped_cost"',
             "smoothing_in = { point-gather = 0 }",
             "plot.smoothing_in.point-gather must be a whole number of at least 1, got 0",
         ),

@@ -24,7 +24,7 @@ def data_of(page: Path) -> dict:
 @pytest.fixture(scope="module")
 def page(tree, tmp_path_factory):
     out = tmp_path_factory.mktemp("page") / "report.html"
-    html.write([tree], out, "corral report tree")
+    html.write([str(tree)], str(out), "corral report tree")
     return out
 
 

@@ -63,11 +63,13 @@ def _sampling(rows: list[Row]) -> Any:
                 textcoords="offset points",
                 va="center",
                 fontsize=8,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
             )
     names = [f"{row['env']}\nraw: {row['raw'][0]:,.0f}/s" for row in rows]
     axes.set_yticks(range(len(rows)), names)
     axes.invert_yaxis()
     axes.axvline(1, color=GREY, linestyle="--", linewidth=1.2)
+    axes.set_xlabel("of the raw engine's speed")
     _percent_axis(axes, max(row["environment_of_raw"][2] for row in rows))
     axes.grid(axis="y", visible=False)
     figure.legend(loc="outside upper right", ncols=2)
@@ -84,7 +86,9 @@ def _percent_axis(axes: Any, highest: float) -> None:
 def _update(rows: list[Row]) -> Any:
     sizes = sorted({row["samples"] for row in rows})
     parts = [row["part"] for row in rows if row["samples"] == sizes[0]]
-    figure = _figure(9.6, 1.3 + 0.42 * len(parts), "Parts of an update against their floors")
+    figure = _figure(
+        9.6, 1.3 + 0.42 * len(parts), "Parts of an update: time, floor, and share of the floor's speed"
+    )
     panels = figure.subplots(1, len(sizes), sharey=True, squeeze=False)[0]
     by_bytes = False
     for axes, size in zip(panels, sizes, strict=True):
@@ -98,8 +102,13 @@ def _update(rows: list[Row]) -> Any:
             colour = ORANGE if row["flop_floor"][0] >= row["byte_floor"][0] else GREEN
             axes.barh(i + 0.2, floor, 0.38, color=colour)
             by_bytes |= colour == GREEN and floor > left
+            if floor > left:
+                at = max(row["seconds"][2], floor), i
+                share = f"{row['of_floor'][0]:.0%}"
+                axes.annotate(share, at, (4, 0), textcoords="offset points", va="center", fontsize=8)
         axes.set_xscale("log")
-        axes.set_xlim(left=left)
+        # Room for the shares.
+        axes.set_xlim(left, 6 * max(row["seconds"][2] for row in here.values()))
         axes.set_title(f"{size:,} samples")
         axes.set_xlabel("seconds")
         axes.grid(axis="y", visible=False)

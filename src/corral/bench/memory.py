@@ -14,7 +14,7 @@ GIB = 2**30
 
 
 def measure(cases: dict[str, list[str]], note: Note) -> Iterator[Row]:
-    """A row for each command line of `corral`, by name; {out} in an argument is a folder that is deleted afterwards."""
+    """A row for each command line of `corral`, by name; DIR in it is a folder that is deleted afterwards."""
     for name, argv in cases.items():
         note(f"memory: corral {' '.join(argv)}")
         yield {"case": name, "command": f"corral {' '.join(argv)}", **peak(argv)}
@@ -36,14 +36,14 @@ def cases(quick: bool) -> dict[str, list[str]]:
 
 def _train(name: str, *more: str) -> list[str]:
     """Long enough for every program of a run to have been compiled and run."""
-    return ["train", name, "--iterations", "4", "--out", "{out}", *more]
+    return ["train", name, "--iterations", "4", "--out", "DIR", *more]
 
 
 def peak(argv: list[str]) -> Row:
     """Peak resident memory of `corral ARGV`, and of the accelerator it ran on, in GiB."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "peak.json"
-        args = [arg.replace("{out}", f"{folder}/run") for arg in argv]
+        args = [f"{folder}/run" if arg == "DIR" else arg for arg in argv]
         # Python's own start, not `corral`'s: the process that is measured must be the one that writes the result.
         command = [sys.executable, "-m", "corral.bench.memory", str(result), *args]
         # Nothing compiled beforehand: the compiler's memory counts.

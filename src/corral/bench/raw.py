@@ -1,6 +1,6 @@
 """Engines without us: the same robots, actions and threads, nothing but the simulation's own step.
 
-For the C engine there are three of it, all MuJoCo's own: `mujoco.batch` with one MjData per robot, as ours has, the
+For the C engine there are three of it, all MuJoCo's own: `mujoco.batch` with one MjData per robot, the
 same with one per thread, and `mujoco.rollout`. For MJX it is `mjx.step` in a scan, for the Point its kinematics.
 """
 

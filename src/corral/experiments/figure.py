@@ -138,6 +138,8 @@ def _cost_range(axes: Any, experiment: Experiment, results: Results, name: str, 
     high = max(1.6 * limit, 1.08 * max(inside))
     if outside:
         high = min(high, max(far, 1.6 * limit))
+    if experiment.plot.times_limit is not None and limit > 0:
+        high = experiment.plot.times_limit * limit
     low = min(0.0, *(float(np.min(s.columns[name])) for seeds in results.curves.values() for s in seeds))
     axes.set_ylim(low, high if high > low else low + 1)
     _name_outside(axes, experiment, [label for label in results.curves if label in outside], ends)

@@ -45,6 +45,8 @@ class Plot:
     """Iterations of the centred moving mean that is drawn; 1: none. The figure says so. Tables are never smoothed."""
     smoothing_in: Mapping[str, int] = field(default_factory=dict)
     """The same for single environments."""
+    times_limit: int | float | None = None
+    """Where the lower panels end, in limits, for a closer look at what happens near it; none: with the curves."""
 
     def column(self, env: str) -> str:
         """What the lower panels of an environment show."""
@@ -171,7 +173,7 @@ def _experiment(name: str, content: dict[str, Any]) -> Experiment:
 
 def _plot(content: Any, environments: tuple[str, ...]) -> Plot:
     require(isinstance(content, dict), f"plot must be a table, got {content!r}")
-    _known_keys(content, ("constraint", "constraint_in", "smoothing", "smoothing_in"), "plot.")
+    _known_keys(content, ("constraint", "constraint_in", "smoothing", "smoothing_in", "times_limit"), "plot.")
     plot = Plot(**content)
     for name, own in (("constraint_in", plot.constraint_in), ("smoothing_in", plot.smoothing_in)):
         require(isinstance(own, dict), f"plot.{name} must be a table of environments")
@@ -183,6 +185,9 @@ def _plot(content: Any, environments: tuple[str, ...]) -> Plot:
     _whole("plot.smoothing", plot.smoothing)
     for env, window in plot.smoothing_in.items():
         _whole(f"plot.smoothing_in.{env}", window)
+    end = plot.times_limit
+    fine = end is None or (isinstance(end, int | float) and not isinstance(end, bool) and end > 1)
+    require(fine, f"plot.times_limit must be a number above 1, got {end!r}")
     return plot
 
 

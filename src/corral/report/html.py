@@ -32,14 +32,15 @@ class Written(NamedTuple):
 
 
 def write(
-    directories: Sequence[Path],
-    out: Path,
+    directories: Sequence[Path | str],
+    out: Path | str,
     command: str = "",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Written:
     """Write the page about every run in or below the folders to `out`; `command` is quoted in it."""
+    out = Path(out)
     require(not out.is_dir(), f"out must be a file, and {out} is a folder")
-    found = runs.find(directories)
+    found = runs.find([Path(folder) for folder in directories])
     begun = [run for run in found if len(run.metrics)]
     skipped = tuple(run.folder for run in found if not len(run.metrics))
     require(len(begun) > 0, f"{', '.join(map(str, skipped))}: no iterations to show yet")
