@@ -99,6 +99,20 @@ def boundary_step(d, H):
 # -- CPO --------------------------------------------------------------------------------------------------------------
 
 
+def test_of_constraints_that_contradict_each_other_the_lesser_may_grow_until_it_is_the_largest(
+    update, float64
+):
+    """b₂ = −b₁: what the first cost gives up the second gains. c = (0.5, 0.3)s meet at 0.4s, if that is within reach."""
+    policy, samples = make_problem(m=2)
+    opposite = samples.cost_advantage[:, :1] * jnp.array([1.0, -1.0])
+    problem = policy, samples._replace(cost_advantage=opposite)
+    c = np.array([0.5, 0.3]) * 0.01
+    _, step = update(CPO(calibration=0.0), cpo.init(CPO(), 2), problem, standing(c, [0.0, 0.0]))
+    assert step.case == Case.CONTRADICTORY
+    assert step.search.accepted
+    np.testing.assert_allclose(c + step.promised, 0.4 * 0.01, rtol=0.05)
+
+
 def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
     """ē ← ē + 0.25 (realised − aimed − ē), from 0; not where the two cannot be compared. The limit in force is d − ē."""
     problem = make_problem(m=2)

@@ -241,6 +241,34 @@ def test_asking_now_and_then_whether_all_have_ended_changes_nothing(monkeypatch)
         np.testing.assert_array_equal(*kept, err_msg=name)
 
 
+class Free(Chain):
+    """Costs nothing, for want of constraints; every episode is as long as it may be, and ends in both ways at once."""
+
+    horizon: int = 20
+
+    @property
+    def spec(self):
+        return EnvSpec("free", 1, Box(1), self.horizon)
+
+    def step(self, state, action):
+        state, out = super().step(state, action)
+        over = state.t == self.horizon
+        return state, out._replace(costs=jnp.zeros(0), terminated=over, truncated=over)
+
+
+@pytest.mark.parametrize("horizon", [20, 150])  # in one stretch, and in two
+def test_an_environment_may_have_no_constraints(horizon):
+    batch = device.collect_one(Free(horizon), STILL, jax.random.key(2), 5)
+    assert batch.costs.shape == (5 * horizon, 0)
+    assert np.asarray(batch.valid).all()
+
+
+def test_an_episode_that_ends_in_both_ways_at_once_was_not_cut_off():
+    batch = device.collect_one(Free(), STILL, jax.random.key(2), 5)
+    assert np.asarray(batch.last).sum() == 5
+    assert not np.asarray(batch.truncated).any()
+
+
 @pytest.mark.parametrize(
     ("horizon", "rows", "robots", "expected"),
     [

@@ -86,7 +86,8 @@ class Problem:
 
     def fisher(self, every=1):
         """H = mean JᵀMJ over the valid rows, J by finite differences, M from its definition."""
-        rows = slice(0, self.n, every)
+        rows = [i * every + i % every for i in range(ROWS // every)]
+        rows = [row for row in rows if row < self.n]
         p, h = len(self.theta), 1e-6
         out, log_std = self.numbers(self.theta, rows)
 
@@ -205,7 +206,7 @@ def test_the_linearised_constraints_hold_exactly_after_a_single_conjugate_gradie
 def test_with_enough_iterations_the_step_is_that_of_the_fisher_matrix_written_out(kind, fraction, float64):
     """One constraint active: x = (H⁻¹g − νH⁻¹b)/λ, λ² = (q − r²/s)/(2δ − c²/s), ν = (r + λc)/s.
 
-    Half of the rows for Fisher products: every second.
+    Half of the rows for Fisher products: 0, 3, 4, 7, 8, …
     """
     problem = Problem(kind, cg_iterations=80, damping=1e-3, fisher_fraction=fraction)
     g, B = map(np.asarray, problem.local.gradients())
@@ -222,8 +223,19 @@ def test_with_enough_iterations_the_step_is_that_of_the_fisher_matrix_written_ou
     np.testing.assert_allclose(x, (v - nu * w) / lam, rtol=1e-4, atol=1e-7)
 
 
-def test_a_share_of_the_batch_is_every_k_th_row():
+def test_a_share_of_the_batch_is_a_row_of_every_k():
     assert [neighbourhood.stride(f) for f in (1.0, 0.5, 0.2, 0.1, 0.9)] == [1, 2, 5, 10, 1]
+    np.testing.assert_array_equal(neighbourhood.some(jnp.arange(11.0), 0.34), [0, 4, 8])
+    np.testing.assert_array_equal(neighbourhood.some(jnp.arange(10.0).reshape(5, 2), 0.5), [[0, 1], [6, 7]])
+
+
+@pytest.mark.parametrize("length", [15, 65])
+def test_a_fifth_of_episodes_of_one_length_holds_every_step_of_them_alike(length):
+    """Every fifth row would hold steps 0, 5, 10, … alone. A fifth of 25 episodes are 5·length rows: each step 5 times."""
+    t = jnp.tile(jnp.arange(float(length)), 25)
+    found, counts = np.unique(neighbourhood.some(t, 0.2), return_counts=True)
+    np.testing.assert_array_equal(found, np.arange(length))
+    np.testing.assert_array_equal(counts, 5)
 
 
 # -- the line search --------------------------------------------------------------------------------------------------

@@ -89,3 +89,12 @@ def test_the_normaliser_knows_the_mean_and_deviation_of_all_it_has_seen(float64)
     np.testing.assert_allclose(found(jnp.asarray(data)), (data - data.mean(0)) / data.std(0), rtol=1e-8)
     fresh = nets.Normalizer(jnp.zeros(2), jnp.zeros(2), jnp.zeros(()))
     np.testing.assert_array_equal(fresh(jnp.ones((1, 2))), 1)
+
+
+def test_what_never_changes_is_normalised_to_nothing_whatever_rounding_left_of_its_deviation():
+    seen = jnp.full((1000, 1), 123.456)
+    normalizer = nets.Normalizer(jnp.zeros(1), jnp.zeros(1), jnp.zeros(()))
+    for _ in range(3):
+        normalizer = normalizer.updated(seen, jnp.ones(1000))
+        assert float(normalizer.spread[0]) >= 0
+        np.testing.assert_allclose(normalizer(seen), 0, atol=1e-3)

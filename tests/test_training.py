@@ -14,7 +14,7 @@ import pytest
 import corral
 from corral import CorralError, checkpoint, envs, learner, log, nets, settings, training
 from corral.config import CPO, FPO, PDO, TRPO, Config, Critic, Networks, Shaping, TrustRegion
-from corral.envs.base import Box, ConstraintSpec, Env, EnvSpec, Timestep
+from corral.envs.base import Box, ConstraintSpec, Discrete, Env, EnvSpec, Timestep
 from corral.evaluate import evaluate
 from corral.rollout.plan import Plan
 from corral.trainer import Trainer
@@ -31,6 +31,7 @@ class Walk(Env):
     """x ← x + clip(a); the reward is the position, and so are the costs: |x| > 1 costs one, x > 2 costs another."""
 
     poison: float = 0.0
+    poison_end: float = 0.0
 
     @property
     def spec(self):
@@ -45,7 +46,8 @@ class Walk(Env):
         t = state.t + 1
         costs = jnp.stack([jnp.abs(x[0]) > 1.0, x[0] > 2.0]).astype(jnp.float32)
         reward = x[0] + jnp.where((t == 5) & (self.poison > 0), jnp.nan, 0.0)
-        return _Walk(x, t), Timestep(x, reward, costs, jnp.zeros((), bool), t == 8)
+        seen = jnp.where((t == 8) & (self.poison_end > 0), jnp.nan, x)
+        return _Walk(x, t), Timestep(seen, reward, costs, jnp.zeros((), bool), t == 8)
 
 
 BASE = Config(
@@ -219,6 +221,59 @@ def test_what_an_environment_breaks_is_named_and_what_was_learned_is_kept(tmp_pa
     ):
         training.loop(trainer, [where], training.Silent())
     assert list(checkpoint.checkpoints(where / "checkpoints")) == [0]
+
+
+def test_what_an_environment_breaks_after_the_last_step_of_an_episode_is_named_too():
+    trainer = Trainer([replace(BASE, algo=TRPO())], Walk(poison_end=1.0))
+    state = trainer.initial()
+    with pytest.raises(
+        CorralError,
+        match=r"walk handed out NaN or infinity as the observation after the last step of an episode",
+    ):
+        trainer.iterate(state, trainer.plan(state, None))
+
+
+class Latch(Env):
+    """The first of 50 actions decides: 1 earns and costs one in every step, 0 nothing."""
+
+    @property
+    def spec(self):
+        return EnvSpec("latch", 2, Discrete(2), 50, (ConstraintSpec("on", 1.0),))
+
+    def reset(self, key):
+        return _Walk(jnp.zeros(()), jnp.zeros((), jnp.int32)), jnp.array([0.0, 1.0])
+
+    def step(self, state, action):
+        on = jnp.where(state.t == 0, action.astype(jnp.float32), state.x)
+        t = state.t + 1
+        seen = jnp.stack([on, jnp.zeros(())])
+        return _Walk(on, t), Timestep(seen, on, on[None], jnp.zeros((), bool), t == 50)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_what_is_promised_of_a_discounted_cost_is_what_happens_to_it_whatever_a_time_limit_is(ends):
+    """J_C = p(on at first) Σ_{t<50} 0.99ᵗ, p from the policy itself; c = J_C − d and b must have these units both."""
+    config = Config(
+        "latch",
+        algo=TRPO(),
+        batch_size=20_000,
+        cost_gamma=0.99,
+        cost_gae=1.0,
+        time_limit_ends=ends,
+        networks=TINY,
+        trust=TrustRegion(delta=1e-3),
+    )
+    trainer = Trainer([config], Latch())
+    before = trainer.initial()
+    after, (row,) = trainer.iterate(before, trainer.plan(before, None))
+
+    def probability(state):
+        logits = trainer.run(state, 0).policy(jnp.array([[0.0, 1.0]])).logits
+        return float(jax.nn.softmax(logits)[0, 1])
+
+    change = (probability(after) - probability(before)) * (1 - 0.99**50) / (1 - 0.99)
+    assert change > 1
+    assert row["promised_on"] == pytest.approx(change, rel=0.1)  # 400 episodes
 
 
 def test_the_step_that_was_judged_is_the_step_that_is_taken_where_observations_are_normalised():

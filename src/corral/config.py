@@ -83,7 +83,7 @@ class TrustRegion:
     damping: float = 1e-5
     """Multiple of the identity added to the Fisher matrix."""
     fisher_fraction: float = 1.0
-    """Share of the batch used in Fisher products (the authors' release: 0.2)."""
+    """Share of the batch used in Fisher products (the authors' release: 0.2): one row of every k, 1/k being nearest."""
     shrink: float = 0.8
     """Factor between candidates of the line search."""
     candidates: int = 15
@@ -155,8 +155,8 @@ class Config:
     cost_gae: float = 1.0
     """The same for costs."""
     time_limit_ends: bool = True
-    """Treat a time limit as the end of the episode (the paper); otherwise the value of what comes after is added, for
-    costs only where they are discounted: a limit on the sum over an episode knows nothing beyond it."""
+    """Treat a time limit as the end of the episode (the paper); otherwise the value of what comes after is added to the
+    reward's returns. Not to costs': a limit on the sum over an episode knows nothing beyond it."""
     trust: TrustRegion = field(default_factory=TrustRegion)
     """The trust-region step."""
     networks: Networks = field(default_factory=Networks)

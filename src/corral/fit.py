@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from corral.config import Critic, Networks, Shaping
 from corral.estimate import Batch, masked_mean
-from corral.local import stride
+from corral.local import some
 from corral.nets import MLP, apply_stacked, stack_mlps
 from corral.trust_region import cg, fisher
 
@@ -165,8 +165,8 @@ def _natural_step(
     is JᵀJ/(nσ²), and the gradient of the mean log-likelihood Jᵀ(y − f)/(nσ²). Its products use a share of the rows.
     """
     w = rows / jnp.sum(rows)
-    some = slice(None, None, stride(fraction))
-    some_w = w[some] / jnp.sum(w[some])
+    some_x, some_w = some(x, fraction), some(w, fraction)
+    some_w = some_w / jnp.sum(some_w)
 
     def one(net: MLP, target: Float[Array, " n"]) -> MLP:
         arrays, static = eqx.partition(net, eqx.is_inexact_array)
@@ -180,7 +180,7 @@ def _natural_step(
         variance = jnp.maximum(jnp.sum(w * residual**2), jnp.finfo(x.dtype).tiny)
         (g,) = pull(w * residual / variance)
         product = fisher.operator(
-            lambda t: (predict(t, x[some]),),
+            lambda t: (predict(t, some_x),),
             theta,
             weights=some_w,
             damping=1e-5,

@@ -97,10 +97,10 @@ def update(
     values = state.critics(batch.obs, elapsed)
     after = jnp.zeros((batch.present.shape[0], 1 + m))
     if not config.time_limit_ends:
-        ended_at = jax.ops.segment_sum(valid.astype(jnp.float32), batch.episode, num_segments=after.shape[0])
-        # An undiscounted sum has no value beyond its episode, and a target of V(s) = cost + V(s') no fixed point.
-        follows = batch.truncated[:, None] & jnp.concatenate([jnp.ones(1, bool), cost_gamma < 1])
-        after = jnp.where(follows, state.critics(batch.final_obs, ended_at / spec.horizon), 0)
+        # Not of costs: their limit is on the sum over an episode, and c and b must speak of the same thing. What follows is
+        # worth the same whatever the clock says, and a critic that sees it knows most where most is still to come.
+        beyond = state.critics(batch.final_obs, jnp.zeros(len(after)))[:, 0]
+        after = after.at[:, 0].set(jnp.where(batch.truncated, beyond, 0))
     gamma = jnp.concatenate([jnp.asarray(config.gamma)[None], cost_gamma])
     lam = jnp.asarray([config.gae] + [config.cost_gae] * m)
     advantage, returns = advantages(earned, values, after, batch, gamma, lam)
@@ -149,7 +149,10 @@ def update(
         "realised": jnp.where(constraints.comparable, constraints.realised, jnp.nan),
         "length": length,
         "broken": batch.broken,
-        "finite": jnp.stack([_finite(x, valid) for x in (batch.obs, batch.reward, batch.costs)]),
+        "finite": jnp.stack(
+            [_finite(x, valid) for x in (batch.obs, batch.reward, batch.costs)]
+            + [_finite(batch.final_obs, batch.present & batch.truncated)]
+        ),
         "entropy": masked_mean(nets.entropy(here.old), valid),
         "explained_variance": explained_variance(values, returns, valid),
         "predictor_loss": masked_mean((failure - ahead) ** 2, valid),

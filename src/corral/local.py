@@ -100,8 +100,23 @@ def make(flat: Flat, samples: Samples, trust: TrustRegion) -> Local:
 
 
 def stride(fraction: float) -> int:
-    """Fisher products may use a share of the batch: every k-th row, which takes from all episodes alike."""
+    """Of how many rows one is taken where a share of the batch is enough."""
     return max(1, round(1 / fraction))
+
+
+def some(x: Float[Array, "n *rest"], fraction: float) -> Float[Array, "k *rest"]:
+    """Fisher products may use a share of the batch: a row of every k, which takes from all episodes alike.
+
+    Which of the k shifts by one from each to the next: where all episodes are as long, the k-th of every k could be the
+    same few steps of each of them.
+    """
+    every = stride(fraction)
+    if every == 1:
+        return x
+    blocks = len(x) // every
+    cut = x[: blocks * every].reshape(blocks, every, *x.shape[1:])
+    which = jnp.reshape(jnp.arange(blocks) % every, (blocks, *[1] * x.ndim))
+    return jnp.take_along_axis(cut, which, axis=1)[:, 0]
 
 
 def restricted(
@@ -109,8 +124,7 @@ def restricted(
 ) -> tuple[subspace.Restricted, Float[Array, ""]]:
     """The subproblem on the span of conjugate-gradient solutions for g and B, and CG's worst residual."""
     s, trust = local.samples, local.trust
-    every = stride(trust.fisher_fraction)
-    obs, weight = s.obs[::every], s.weight[::every]
+    obs, weight = some(s.obs, trust.fisher_fraction), some(s.weight, trust.fisher_fraction)
     weight = weight / jnp.sum(weight)
     product = fisher.operator(
         lambda theta: local.flat.policy(theta)(obs), local.flat.theta, weights=weight, damping=trust.damping

@@ -58,7 +58,9 @@ class Normalizer(eqx.Module):
     def __call__(self, obs: Float[Array, "*n o"]) -> Float[Array, "*n o"]:
         """Centre and scale, clipped to ±10 deviations; before any data, no change."""
         deviation = jnp.sqrt(self.spread / jnp.maximum(self.count, 1))
-        return jnp.clip((obs - self.mean) / jnp.where(deviation > 0, deviation, 1), -10, 10)
+        # Of what never changes the deviation is what rounding left.
+        varies = deviation > 1e-6 * jnp.abs(self.mean)
+        return jnp.clip((obs - self.mean) / jnp.where(varies, deviation, 1), -10, 10)
 
     def updated(self, obs: Float[Array, "n o"], weight: Float[Array, " n"]) -> "Normalizer":
         """With a batch added (rows of weight 0 do not count)."""

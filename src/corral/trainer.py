@@ -211,7 +211,12 @@ class Trainer:
     def _refuse_non_finite(self, batch: Batch, metrics: Sequence[Row], iteration: int) -> None:
         """An environment that hands out NaN or infinity is an error, named; nothing of it reaches the policy."""
         flags = np.concatenate([found["finite"] for found in metrics])
-        fields = {"observation": batch.obs, "reward": batch.reward, "costs": batch.costs}
+        fields = {
+            "observation": batch.obs,
+            "reward": batch.reward,
+            "costs": batch.costs,
+            "last": batch.final_obs,
+        }
         for (name, values), fine in zip(fields.items(), np.all(flags, axis=0).tolist(), strict=True):
             if not fine:
                 require(
@@ -219,6 +224,11 @@ class Trainer:
                     f"{self.spec.name} handed out NaN or infinity as {name} in iteration {iteration}; "
                     "what was learned before it is saved",
                 )
+                if name == "last":
+                    raise CorralError(
+                        f"{self.spec.name} handed out NaN or infinity as the observation after the last step of an episode, "
+                        f"in iteration {iteration}; what was learned before it is saved"
+                    )
                 valid = np.asarray(batch.valid)
                 seen = valid.reshape(*valid.shape, *([1] * (np.ndim(values) - 2)))
                 bad = np.argwhere(~np.isfinite(np.asarray(values)) & seen)[0]

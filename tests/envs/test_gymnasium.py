@@ -110,6 +110,26 @@ def test_costs_come_by_name_or_from_the_users_functions():
     np.testing.assert_allclose(priced.step(np.array([[0.5]])).costs, [[2, 20]], rtol=1e-6)
 
 
+class InPlace(Walker):
+    """Hands out one array for ever, and writes into it."""
+
+    def reset(self, *, seed=None, options=None):
+        self.handed_out, info = super().reset(seed=seed)
+        return self.handed_out, info
+
+    def step(self, action):
+        self.handed_out[:], *rest = super().step(action)
+        return self.handed_out, *rest
+
+
+def test_costs_see_the_observation_before_also_of_an_environment_that_writes_over_it():
+    moved = [lambda obs, action, next_obs, info: next_obs[0] - obs[0]]
+    env = from_gymnasium(InPlace, 1, ONE, moved, horizon=10)
+    env.reset(0)
+    for _ in range(2):
+        np.testing.assert_allclose(env.step(np.zeros((1, 1))).costs, [[1]], rtol=1e-6)
+
+
 def test_a_slot_that_ends_starts_from_its_own_stream_and_others_go_on():
     env = from_gymnasium(Walker, 2, ONE, horizon=10)
     start = env.reset(0)

@@ -55,7 +55,12 @@ def update(config: CPO, state: State, local: Local, constraints: Constraints) ->
     # From outside the limits even the best feasible step may have to give up reward, so no gain is asked of it.
     recovering = solution.case >= Case.FEASIBLE_RECOVERY
     x = problem.step(solution)
-    found = neighbourhood.search(local, x, neighbourhood.unit(len(c)), jnp.maximum(-c, 0), recovering)
+    # Violations are distances c_i/‖b_i‖ to the constraints' boundaries. Where no step keeps all of them the largest is to
+    # shrink, and others may grow for it, but not beyond what the largest was.
+    size = jnp.sqrt(jnp.diagonal(problem.S))
+    largest = jnp.max(jnp.where(size > 0, c / jnp.where(size > 0, size, 1), -jnp.inf), initial=-jnp.inf)
+    allowed = jnp.where(solution.case == Case.CONTRADICTORY, largest * size - c, -c)
+    found = neighbourhood.search(local, x, neighbourhood.unit(len(c)), jnp.maximum(allowed, 0), recovering)
     aimed = jnp.where(found.accepted, B.T @ x, 0)
     out_of_reach = (solution.case >= Case.RECOVERY) & (c > 0)
     shrunk = jnp.clip(excess, jnp.minimum(state.excess, 0), jnp.maximum(state.excess, 0))

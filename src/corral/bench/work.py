@@ -43,7 +43,7 @@ def parts(config: Config, spec: EnvSpec, rows: int, done: Done) -> dict[str, Wor
     """Work of each part of an update on `rows` samples."""
     m, k = len(spec.constraints), nets(config, spec)
     each = 1 + m
-    some = -(-rows // stride(config.trust.fisher_fraction))
+    some = rows // stride(config.trust.fisher_fraction)
     # One more product after conjugate gradients: HV, for the subproblem on their span.
     products = config.trust.cg_iterations + 1
     # The forward pass is counted with g and B; linearising for Fisher products needs no other.

@@ -208,8 +208,9 @@ class HostStep(NamedTuple):
 
 @partial(jax.jit, static_argnums=0)
 def asked(ask: Callable[..., Any], obs: Float[Array, "n o"], *given: Any) -> Any:
-    """`ask(obs, *given)`, compiled."""
-    return ask(obs, *given)
+    """`ask(obs, *given)`, compiled; in full float32 also where a GPU would do with less, as learning is."""
+    with jax.default_matmul_precision("float32"):
+        return ask(obs, *given)
 
 
 class HostEnv(abc.ABC):

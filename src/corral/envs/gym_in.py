@@ -1,5 +1,6 @@
 """Any Gymnasium environment as a `HostEnv`, with costs from the user's functions or from `info`."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -114,7 +115,7 @@ class _GymnasiumHost(HostEnv):
             next_obs, earned, cost, ended, cut, info = _step(self._envs[slot], action)
             flat = self._flat(next_obs)
             paid = self._price(self._latest[slot], action, next_obs, info, cost)
-            self._latest[slot] = next_obs
+            self._latest[slot] = self._kept(next_obs)
             self._steps[slot] += 1
             self._require_finite(slot, observation=flat, reward=earned, costs=paid)
             final_obs[slot], reward[slot], costs[slot] = flat, earned, paid
@@ -135,10 +136,14 @@ class _GymnasiumHost(HostEnv):
         """Start the slot's next episode from its own stream of randomness."""
         stream = np.random.SeedSequence((self._seed, slot, int(self._episodes[slot])))
         env = self._envs[slot]
-        self._latest[slot], _ = env.reset(seed=int(stream.generate_state(1)[0]))
-        self._obs[slot] = self._flat(self._latest[slot])
+        obs, _ = env.reset(seed=int(stream.generate_state(1)[0]))
+        self._latest[slot], self._obs[slot] = self._kept(obs), self._flat(obs)
         self._steps[slot] = 0
         self._require_finite(slot, observation=self._obs[slot])
+
+    def _kept(self, obs: Any) -> Any:
+        """For the cost functions, which see it beside the next one: an environment may go on to write into its own array."""
+        return copy.deepcopy(obs) if self._costs else None
 
     def _require_finite(self, slot: int, **fields: Any) -> None:
         for name, value in fields.items():

@@ -49,7 +49,7 @@ def collect(
         action = nets.mode(z) if deterministic else jax.vmap(nets.sample)(z, keys)
         moved, out = move(states, action)
         # An episode that never says it ended is over at the horizon all the same.
-        truncated = out.truncated | ((t == horizon - 1) & ~out.terminated)
+        truncated = (out.truncated | (t == horizon - 1)) & ~out.terminated
         broken = jnp.broadcast_to(jnp.asarray(out.broken), truncated.shape)
         return action, moved, out._replace(truncated=truncated, broken=broken)
 
@@ -201,7 +201,7 @@ def _in_turns(
 
 def _by_robot(seen: _Rows) -> list[Array]:
     """All that a robot saw, then the next robot: (time, runs, robots, …) → (runs, robots · time, …)."""
-    return [jnp.moveaxis(x, 0, 2).reshape(x.shape[1], -1, *x.shape[3:]) for x in seen]
+    return [jnp.moveaxis(x, 0, 2).reshape(x.shape[1], x.shape[2] * x.shape[0], *x.shape[3:]) for x in seen]
 
 
 def _batch(
@@ -247,7 +247,7 @@ def _until_all_ended(
     _, carry, seen = lax.while_loop(
         lambda now: (now[0] < stretches) & jnp.any(alive(now[1])), stretch, (jnp.int32(0), carry, blank)
     )
-    return carry, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), seen)
+    return carry, jax.tree.map(lambda x: x.reshape(stretches * length, *x.shape[2:]), seen)
 
 
 def squeezed(batch: Batch, rows: int) -> Batch:

@@ -140,7 +140,7 @@ def _play(
                 age.copy(),
                 active,
                 ended,
-                out.truncated,
+                out.truncated & ~out.terminated,
                 out.broken,
                 out.final_obs,
             )
