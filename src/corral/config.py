@@ -175,6 +175,10 @@ class Config:
     def __post_init__(self) -> None:
         require(self.iterations >= 1, f"iterations must be at least 1, got {self.iterations}")
         require(self.batch_size >= 1, f"batch_size must be at least 1, got {self.batch_size}")
+        require(
+            isinstance(self.limit, tuple),
+            f"limit must be a tuple with a number for each constraint, such as (25.0,), got {self.limit!r}",
+        )
         for name in ("gamma", "cost_gamma", "gae", "cost_gae"):
             require_in(name, getattr(self, name), 0, 1)
         for name, value in _floats(self):
