@@ -382,3 +382,17 @@ def test_a_predictor_learns_where_the_danger_begins_and_rows_that_are_not_valid_
     valid = np.asarray(batch.valid)[:, None]
     spoiled = learned(jnp.where(valid, batch.obs, 50.0), jnp.where(valid, targets, 1 - targets))
     np.testing.assert_allclose(spoiled.nets.weights[0], found.nets.weights[0], rtol=1e-4)
+
+
+def test_a_column_that_never_changes_is_scaled_to_nothing():
+    """0.3 has no exact float32, and 50,000 of them no exact sum."""
+    x = np.random.default_rng(0).normal(size=(50_000, 2)).astype(np.float32)
+    x[:, 1] = 0.3
+    x[0] = 7.0  # a row that does not count
+    batch = batch_of([10] * 5_000, x)
+    batch = batch._replace(valid=batch.valid.at[0].set(False))
+    scale = fit._scale(jnp.asarray(x), batch)
+    assert float(scale.std[1]) == 1
+    np.testing.assert_array_equal(scale.unit(jnp.asarray(x))[1:, 1], 0)
+    np.testing.assert_allclose(scale.mean[0], x[1:, 0].mean(), atol=1e-5)
+    np.testing.assert_allclose(scale.std[0], x[1:, 0].std(), rtol=1e-5)

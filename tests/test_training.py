@@ -1,6 +1,8 @@
 """The loop: resuming changes nothing, several seeds are several runs, every algorithm moves, bad input is refused."""
 
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -478,11 +480,13 @@ class Slide(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-100, 100, (1,), np.float32)
     action_space = gymnasium.spaces.Box(10, 20, (1,), np.float32)
 
-    def __init__(self, breaks=1000):
-        self.left = breaks
+    def __init__(self, breaks=1000, fails=1000):
+        self.left, self.fails = breaks, fails
 
     def reset(self, *, seed=None, options=None):
-        self.left, self.t = self.left - 1, 0
+        self.left, self.fails, self.t = self.left - 1, self.fails - 1, 0
+        if self.fails < 0:
+            raise RuntimeError("motor driver lost")
         return np.zeros(1, np.float32), {}
 
     def step(self, action):
@@ -562,10 +566,81 @@ def test_training_from_python_takes_one_gymnasium_environment_as_it_is():
     # And what the policy says can be given to it.
     assert Slide.action_space.contains(result.policy(np.zeros(1)))
     assert result.policy(np.zeros((3, 1))).shape == (3, 1)
-    drawn = [result.policy(np.zeros(1), deterministic=False) for _ in range(2)]
-    assert drawn[0] != drawn[1]
+    # Twenty at a time: single actions may both lie beyond the same bound, and come out as that.
+    drawn = [result.policy(np.zeros((20, 1)), deterministic=False) for _ in range(2)]
+    assert not np.array_equal(*drawn)
     seeded = [result.policy(np.zeros(1), deterministic=False, seed=3) for _ in range(2)]
     assert seeded[0] == seeded[1]
+
+
+def test_what_was_learned_before_the_environment_itself_failed_is_kept(tmp_path):
+    limit = [corral.Constraint("time", 7.0)]
+    with pytest.raises(RuntimeError, match="motor driver lost") as stopped:
+        corral.train(Slide(fails=23), corral.CPO(), limit, **SLIDE)
+    assert len(stopped.value.result.metrics) == 1
+    config = Config("slide", batch_size=40, iterations=2, networks=TINY)
+    env = envs.from_gymnasium(lambda: Slide(fails=23), 1, [ConstraintSpec("time", 7.0)], horizon=5)
+    where = folder(tmp_path / "run")
+    with pytest.raises(RuntimeError, match="motor driver lost"):
+        training.loop(Trainer([config], env), [where], training.Silent())
+    assert list(checkpoint.checkpoints(where / "checkpoints")) == [1]
+
+
+def test_a_policy_of_the_command_line_is_loaded_by_its_folder_or_its_file(tmp_path):
+    config = Config("point-gather", batch_size=300, iterations=1, networks=TINY)
+    training.run(config, tmp_path / "run")
+    for path in (tmp_path / "run", tmp_path / "run" / "policy.npz"):
+        result = corral.Result.load(path)
+        assert result.policy(np.zeros(result.spec.observation_size)).shape == (2,)
+        assert len(result.metrics) == 1
+    training.run(config, tmp_path / "two", seeds=2)
+    with pytest.raises(CorralError, match=r"holds several seeds: take one of .*seed-0, .*seed-1"):
+        corral.Result.load(tmp_path / "two")
+
+
+SLIPS = """
+import corral
+for wrong in ({"algo": "cpo"}, {"preset": "papr"}, {"limit": 0.3}, {"iterations": 2.5}):
+    try:
+        corral.train("point-gather", **wrong)
+    except corral.CorralError as error:
+        print(error)
+"""
+
+
+def test_slips_in_python_are_answered_in_one_line():
+    """In a process of its own: here the types of arguments are enforced, there they are not."""
+    done = subprocess.run([sys.executable, "-c", SLIPS], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "algo must be corral.CPO(), PDO(), TRPO() or FPO() with its settings, got 'cpo'",
+        "preset must be one of paper, corral, got 'papr'",
+        "limit must be a tuple with a number for each constraint, such as (25.0,), got 0.3",
+        "iterations must be a whole number, got 2.5",
+    ]
+
+
+class Misshapen(Walk):
+    """A second number, that its spec does not know, in what it sees; or a single cost where there are two constraints."""
+
+    what: str = eqx.field(static=True, default="obs")
+
+    def step(self, state, action):
+        state, out = super().step(state, action)
+        if self.what == "obs":
+            return state, out._replace(obs=jnp.zeros(2))
+        return state, out._replace(costs=out.costs[:1])
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("obs", r"walk: the observation must have shape \(1,\), as its spec says, got \(2,\)"),
+        ("costs", r"walk: costs must have shape \(2,\), as its spec says, got \(1,\)"),
+    ],
+)
+def test_an_environment_that_is_not_what_its_spec_says_is_refused_before_it_is_compiled(what, message):
+    with pytest.raises(CorralError, match=message):
+        corral.train(Misshapen(what=what), corral.TRPO(), iterations=1)
 
 
 def test_what_python_had_learned_before_an_error_comes_with_it():

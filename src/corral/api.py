@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from corral import checkpoint, envs, log, nets, presets, training
+from corral import checkpoint, envs, evaluate, log, nets, presets, settings, training
 from corral.config import CPO, Algo, Config, Networks
 from corral.envs.base import Box, ConstraintSpec, Discrete, Env, EnvSpec, HostEnv
-from corral.errors import CorralError, require, require_finite, require_in
+from corral.errors import require, require_finite, require_in
 from corral.nets import Policy
 from corral.rollout.host import Lanes
 from corral.trainer import Row, Trainer
@@ -75,8 +75,16 @@ class Result:
 
     @staticmethod
     def load(path: Path | str, net: Any | None = None) -> "Result":
-        """Read what `save` wrote; `net` is needed where the policy was trained with a network of your own."""
-        meta = checkpoint.read_meta(Path(path))
+        """Read what `save` wrote, or the policy of a run of the command line, by its folder or its policy.npz.
+
+        `net` is needed where the policy was trained with a network of your own.
+        """
+        path = Path(path)
+        if path.is_dir():
+            return _of_run(path)
+        meta = checkpoint.read_meta(path)
+        if "spec" not in meta:
+            return _of_run(path.parent)
         said = meta["spec"]
         kind: Callable[..., Box | Discrete] = Discrete if meta["discrete"] else Box
         action = {k: tuple(v) if isinstance(v, list) else v for k, v in said["action"].items()}
@@ -84,10 +92,20 @@ class Result:
         spec = EnvSpec(**(said | {"action": kind(**action), "constraints": constraints}))
         networks = Networks(**(meta["networks"] | {"hidden": tuple(meta["networks"]["hidden"])}))
         like = nets.make_policy(spec, networks, jax.random.key(0), net)
-        module, _ = checkpoint.load(Path(path), like)
+        module, _ = checkpoint.load(path, like)
         return Result(
             module, spec, networks, log.Metrics({n: np.asarray(v) for n, v in meta["metrics"].items()})
         )
+
+
+def _of_run(folder: Path) -> Result:
+    """The policy of a run: its last, or of one that is not finished that of the newest checkpoint."""
+    found = log.run_directories(folder)
+    require(len(found) == 1, f"{folder} holds several seeds: take one of {', '.join(str(f) for f in found)}")
+    config = settings.load(folder / "config.toml")
+    spec = training.make_env(config).spec
+    policy, _ = evaluate.load_policy(folder, config, spec)
+    return Result(policy, spec, config.networks, log.read(folder))
 
 
 @eqx.filter_jit
@@ -99,7 +117,7 @@ def _act(policy: Policy, obs: Any, key: Any, deterministic: bool) -> Any:
 def train(
     env: Any,
     algo: Algo | None = None,
-    constraints: Sequence[Constraint] = (),
+    constraints: Sequence[Constraint] | Constraint = (),
     *,
     iterations: int | None = None,
     batch_size: int | None = None,
@@ -118,8 +136,14 @@ def train(
     policy's network by an Equinox module from an observation to an action, or from (n, o) to (n, actions). Further
     keywords are fields of `corral.Config`, such as gamma=0.99.
 
-    Where an error of ours or Ctrl-C ends the training early, the exception's `result` is what was learned before it.
+    Where an error, also one of the environment's own, or Ctrl-C ends the training early, the exception's `result` is what
+    was learned before it.
     """
+    require(
+        algo is None or isinstance(algo, Algo),
+        f"algo must be corral.CPO(), PDO(), TRPO() or FPO() with its settings, got {algo!r}",
+    )
+    constraints = [constraints] if isinstance(constraints, Constraint) else list(constraints)
     name = env if isinstance(env, str) else getattr(getattr(env, "spec", None), "name", "custom")
     ours = isinstance(env, str) and env in envs.names()
     config = presets.preset(name, preset, algo)
@@ -154,7 +178,7 @@ def train(
             state, (row,) = trainer.iterate(state, plan)
             rows.append(row)
             onlooker.update(training.shown([row]))
-    except (CorralError, KeyboardInterrupt) as stopped:
+    except (Exception, KeyboardInterrupt) as stopped:
         stopped.result = result()  # type: ignore[union-attr]
         raise
     return result()
@@ -177,6 +201,8 @@ def _environment(
     constraints: Sequence[Constraint],
     horizon: int | None,
 ) -> Env | HostEnv | Lanes:
+    if isinstance(env, Env):
+        _check_shapes(env)
     if isinstance(env, Env | HostEnv):
         return env
     if isinstance(env, str) and env in envs.names():
@@ -197,6 +223,29 @@ def _environment(
     specs = [ConstraintSpec(c.name, float(c.limit), discount=c.discount) for c in constraints]
     slots = 1 if single else training.gymnasium_slots(config, horizon)
     return envs.from_gymnasium((lambda: env) if single else env, slots, specs, given or None, horizon)
+
+
+def _check_shapes(env: Env) -> None:
+    """What the environment hands out is what its spec says."""
+    spec = env.spec
+    discrete = isinstance(spec.action, Discrete)
+    action = jax.ShapeDtypeStruct(
+        () if discrete else (spec.action.size,), jnp.int32 if discrete else jnp.float32
+    )
+    state, obs = jax.eval_shape(env.reset, jax.random.key(0))
+    _, out = jax.eval_shape(env.step, state, action)
+    o, m = spec.observation_size, len(spec.constraints)
+    expected: dict[str, tuple[Any, tuple[int, ...]]] = {
+        "the observation of reset": (obs, (o,)),
+        "the observation": (out.obs, (o,)),
+        "costs": (out.costs, (m,)),
+    }
+    expected |= {name: (getattr(out, name), ()) for name in ("reward", "terminated", "truncated")}
+    for name, (found, shape) in expected.items():
+        require(
+            jnp.shape(found) == shape,
+            f"{spec.name}: {name} must have shape {shape}, as its spec says, got {jnp.shape(found)}",
+        )
 
 
 def _limits(spec: EnvSpec, constraints: Sequence[Constraint]) -> tuple[float, ...]:

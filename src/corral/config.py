@@ -7,6 +7,7 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from numbers import Integral
 from typing import Any, Literal
 
 from corral.errors import require, require_in
@@ -173,6 +174,9 @@ class Config:
     """Every random number of the run follows from it."""
 
     def __post_init__(self) -> None:
+        for name in ("iterations", "batch_size", "seed"):
+            value = getattr(self, name)
+            require(isinstance(value, Integral), f"{name} must be a whole number, got {value!r}")
         require(self.iterations >= 1, f"iterations must be at least 1, got {self.iterations}")
         require(self.batch_size >= 1, f"batch_size must be at least 1, got {self.batch_size}")
         require(

@@ -33,9 +33,13 @@ class Scale(NamedTuple):
 
 
 def _scale(x: Float[Array, "n c"], batch: Batch) -> Scale:
-    mean = masked_mean(x, batch.valid)
-    variance = masked_mean((x - mean) ** 2, batch.valid)
-    return Scale(mean, jnp.where(variance > 0, jnp.sqrt(variance), 1))
+    # Relative to one row, so that of a column that never changes the deviation is zero, and not what rounding left: divided
+    # by that it would be 1 in one iteration and −1 in the next.
+    one = x[jnp.argmax(batch.valid)]
+    away = x - one
+    mean = masked_mean(away, batch.valid)
+    variance = masked_mean((away - mean) ** 2, batch.valid)
+    return Scale(one + mean, jnp.where(variance > 0, jnp.sqrt(variance), 1))
 
 
 class Critics(eqx.Module):

@@ -65,7 +65,9 @@ class Normalizer(eqx.Module):
     def updated(self, obs: Float[Array, "n o"], weight: Float[Array, " n"]) -> "Normalizer":
         """With a batch added (rows of weight 0 do not count)."""
         n = jnp.sum(weight)
-        mean = weight @ obs / jnp.maximum(n, 1)
+        # Relative to one row: of what never changes the mean is then exact.
+        one = obs[jnp.argmax(weight)]
+        mean = one + weight @ (obs - one) / jnp.maximum(n, 1)
         spread = weight @ (obs - mean) ** 2
         total = self.count + n
         shift = mean - self.mean

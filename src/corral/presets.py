@@ -5,9 +5,10 @@ time and are fitted with early stopping on held-out episodes (in the Point tasks
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, get_args
 
 from corral.config import CPO, Algo, Config, Critic, Shaping, TrustRegion
+from corral.errors import require
 
 Preset = Literal["paper", "corral"]
 
@@ -65,6 +66,7 @@ def preset(env: str, name: Preset = "corral", algo: Algo | None = None) -> Confi
 
     But elsewhere than in the paper's tasks a time limit is a truncation: the episode could have gone on.
     """
+    require(name in get_args(Preset), f"preset must be one of {', '.join(get_args(Preset))}, got {name!r}")
     config = _PAPER.get(env, Config(env, time_limit_ends=False))
     if algo is not None:
         config = replace(config, algo=algo)

@@ -110,8 +110,12 @@ def loop(
     with _interruptible(watcher) as asked_to_stop:
         try:
             while done < config.iterations and not interrupted:
-                plan = trainer.plan(state, plan)
-                state, rows = trainer.iterate(state, plan)
+                try:
+                    plan = trainer.plan(state, plan)
+                    state, rows = trainer.iterate(state, plan)
+                except Exception:  # also of the environment's own: what was learned before is kept
+                    save()
+                    raise
                 done += 1
                 for writer, row in zip(writers, rows if keeps else [], strict=True):
                     writer.append({name: row[name] for name in columns if name in row})
@@ -119,9 +123,6 @@ def loop(
                 interrupted = asked_to_stop()
                 if done % checkpoint_every == 0 or done == config.iterations or interrupted:
                     save()
-        except CorralError:
-            save()
-            raise
         finally:
             for writer in writers:
                 writer.close()

@@ -157,10 +157,23 @@ def test_a_folder_in_use_is_refused_and_only_a_run_can_be_overwritten(tmp_path, 
     # A run of ours may go.
     (tmp_path / "precious.txt").unlink()
     settings.save(Config("point-gather"), tmp_path / "config.toml")
-    (tmp_path / "old").touch()
+    for made in (
+        "metrics.csv",
+        "figure.svg",
+        "events.out.tfevents.1.host",
+        "checkpoints/checkpoint-3.npz",
+        "seed-1/policy.npz",
+    ):
+        (tmp_path / made).parent.mkdir(exist_ok=True)
+        (tmp_path / made).touch()
     monkeypatch.setattr(training, "run", FakeRun())
+    # But not with something of the user's in it.
+    (tmp_path / "seed-1" / "notes.txt").write_text("mine")
+    assert main([*argv, "--overwrite"]) == 2
+    assert "seed-1/notes.txt, which no run has made: nothing in it is deleted" in capsys.readouterr().err
+    (tmp_path / "seed-1" / "notes.txt").unlink()
     assert main([*argv, "--overwrite"]) == 0
-    assert not (tmp_path / "old").exists()
+    assert not (tmp_path / "seed-1").exists()
 
 
 def test_resuming_shows_the_past_of_the_run(tmp_path, monkeypatch, capsys):

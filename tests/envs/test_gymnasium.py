@@ -110,6 +110,55 @@ def test_costs_come_by_name_or_from_the_users_functions():
     np.testing.assert_allclose(priced.step(np.array([[0.5]])).costs, [[2, 20]], rtol=1e-6)
 
 
+class Misshapen(Walker):
+    """One thing about it is not as it should be."""
+
+    def __init__(self, what):
+        super().__init__()
+        self.what = what
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        return obs if self.what == "reset" else (obs, info)
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = super().step(action)
+        match self.what:
+            case "observation":
+                obs = np.zeros(3)
+            case "reward":
+                reward = "fast"
+            case "cost":
+                info = {"cost": [1, 2]}
+            case "info":
+                info = None
+        return obs, reward, terminated, truncated, info
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("reset", "Misshapen: reset must return an observation and a dict, got ndarray"),
+        (
+            "observation",
+            "Misshapen handed out an observation of 3 numbers, and its observation_space has 1",
+        ),
+        ("reward", "Misshapen: the reward of a step must be a number, got 'fast'"),
+        ("cost", r"Misshapen: the cost of a step must be a number, got \[1, 2\]"),
+        ("info", "Misshapen: the last value of step must be a dict, got NoneType"),
+    ],
+)
+def test_what_is_not_as_it_should_be_is_named_with_the_environment(what, message):
+    env = from_gymnasium(lambda: Misshapen(what), 1, ONE, horizon=10)
+
+    def play():
+        env.reset(0)
+        env.step(np.zeros((1, 1)))
+
+    with pytest.raises(CorralError, match=message):
+        play()
+
+
 class InPlace(Walker):
     """Hands out one array for ever, and writes into it."""
 

@@ -6,6 +6,7 @@ import math
 import shutil
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,8 +71,24 @@ def _directory(options: "RunOptions") -> Path:
             any(path.is_file() for path in ours) or not any(options.out.iterdir()),
             f"{options.out} is not the folder of a run: nothing in it is deleted, choose another with --out",
         )
+        theirs = [
+            path for path in options.out.rglob("*") if not path.is_dir() and not _of_a_run(path, options.out)
+        ]
+        require(
+            not theirs,
+            f"{options.out} holds {', '.join(str(path) for path in theirs[:3])}, which no run has made: "
+            "nothing in it is deleted, choose another with --out",
+        )
         shutil.rmtree(options.out)
     return options.out
+
+
+def _of_a_run(path: Path, folder: Path) -> bool:
+    """Whether a file is one that a run leaves in its folder, or in those of its seeds."""
+    parts = path.relative_to(folder).parts
+    parts = parts[1:] if len(parts) > 1 and fnmatch(parts[0], "seed-*") else parts
+    made = ("config.toml", "metrics.csv", "policy.npz", "events.out.tfevents.*", "figure.*", "checkpoints")
+    return any(fnmatch(parts[0], name) for name in made) and (len(parts) == 1 or parts[0] == "checkpoints")
 
 
 def console(quiet: bool) -> "Console":

@@ -112,7 +112,7 @@ class _GymnasiumHost(HostEnv):
         final_obs = self._obs.copy()
         for slot in range(n) if active is None else np.flatnonzero(active).tolist():
             action = self._to_env(actions[slot])
-            next_obs, earned, cost, ended, cut, info = _step(self._envs[slot], action)
+            next_obs, earned, cost, ended, cut, info = _step(self.spec.name, self._envs[slot], action)
             flat = self._flat(next_obs)
             paid = self._price(self._latest[slot], action, next_obs, info, cost)
             self._latest[slot] = self._kept(next_obs)
@@ -136,7 +136,12 @@ class _GymnasiumHost(HostEnv):
         """Start the slot's next episode from its own stream of randomness."""
         stream = np.random.SeedSequence((self._seed, slot, int(self._episodes[slot])))
         env = self._envs[slot]
-        obs, _ = env.reset(seed=int(stream.generate_state(1)[0]))
+        begun = env.reset(seed=int(stream.generate_state(1)[0]))
+        require(
+            isinstance(begun, tuple) and len(begun) == 2 and isinstance(begun[1], dict),
+            f"{self.spec.name}: reset must return an observation and a dict, got {type(begun).__name__}",
+        )
+        obs, _ = begun
         self._latest[slot], self._obs[slot] = self._kept(obs), self._flat(obs)
         self._steps[slot] = 0
         self._require_finite(slot, observation=self._obs[slot])
@@ -154,7 +159,19 @@ class _GymnasiumHost(HostEnv):
                 )
 
     def _flat(self, obs: Any) -> np.ndarray:
-        return np.asarray(flatten(self._envs[0].observation_space, obs), np.float32)
+        space = self._envs[0].observation_space
+        try:
+            flat = np.asarray(flatten(space, obs), np.float32)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CorralError(
+                f"{self.spec.name} handed out an observation that is not of {space}: {error}"
+            ) from error
+        size = self.spec.observation_size
+        require(
+            flat.shape == (size,),
+            f"{self.spec.name} handed out an observation of {flat.size} numbers, and its observation_space has {size}",
+        )
+        return flat
 
     def _to_env(self, action: Any) -> Any:
         outside = self.spec.action.outside(np.asarray(action))
@@ -168,10 +185,13 @@ class _GymnasiumHost(HostEnv):
         """The costs of one step, one per constraint."""
         constraints = self.spec.constraints
         if self._costs is not None:
-            return [float(price(obs, action, next_obs, info)) for price in self._costs]
+            return [
+                _number(self.spec.name, f"the cost of {constraint.name}", price(obs, action, next_obs, info))
+                for constraint, price in zip(constraints, self._costs, strict=True)
+            ]
         by_name = info.get("costs", {})
         if constraints and all(constraint.name in by_name for constraint in constraints):
-            return [float(by_name[constraint.name]) for constraint in constraints]
+            return [_number(self.spec.name, f"the cost of {c.name}", by_name[c.name]) for c in constraints]
         cost = info.get("cost") if cost is None else cost
         if len(constraints) > 1 or (constraints and cost is None):
             raise CorralError(
@@ -179,15 +199,27 @@ class _GymnasiumHost(HostEnv):
                 'info["costs"] nor, for a single constraint, in info["cost"]; give each a function: '
                 "Constraint(name, limit, cost=...)"
             )
-        return [float(cost)] if constraints and cost is not None else []
+        return [_number(self.spec.name, "the cost", cost)] if constraints and cost is not None else []
 
 
-def _step(env: Any, action: Any) -> tuple[Any, float, float | None, bool, bool, dict[str, Any]]:
+def _step(name: str, env: Any, action: Any) -> tuple[Any, float, Any, bool, bool, dict[str, Any]]:
     """(obs, reward, cost or None, terminated, truncated, info) of five values, or of Safety-Gymnasium's six."""
     match env.step(action):
         case (obs, reward, cost, terminated, truncated, info):
-            return obs, float(reward), float(cost), bool(terminated), bool(truncated), info
+            pass
         case (obs, reward, terminated, truncated, info):
-            return obs, float(reward), None, bool(terminated), bool(truncated), info
+            cost = None
         case other:
             raise CorralError(f"step must return five values, or six with the cost third, got {len(other)}")
+    require(
+        isinstance(info, dict), f"{name}: the last value of step must be a dict, got {type(info).__name__}"
+    )
+    return obs, _number(name, "the reward", reward), cost, bool(terminated), bool(truncated), info
+
+
+def _number(name: str, what: str, value: Any) -> float:
+    """One number, also where it comes in an array."""
+    try:
+        return float(np.asarray(value, float).item())
+    except (TypeError, ValueError):
+        raise CorralError(f"{name}: {what} of a step must be a number, got {value!r}") from None
