@@ -113,7 +113,9 @@ def loop(
                 try:
                     plan = trainer.plan(state, plan)
                     state, rows = trainer.iterate(state, plan)
-                except Exception:  # also of the environment's own: what was learned before is kept
+                except CorralError:
+                    raise
+                except Exception:  # the environment's own: what was learned before is kept all the same
                     save()
                     raise
                 done += 1
@@ -123,6 +125,9 @@ def loop(
                 interrupted = asked_to_stop()
                 if done % checkpoint_every == 0 or done == config.iterations or interrupted:
                     save()
+        except CorralError:  # also a watcher's
+            save()
+            raise
         finally:
             for writer in writers:
                 writer.close()
