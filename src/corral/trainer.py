@@ -33,6 +33,8 @@ State = tuple[LearnerState, ...]
 
 _keys = jax.jit(groups.keys)
 
+_LAST = "the observation after the last step of an episode"
+
 
 class Trainer:
     """Runs side by side on one environment: seeds, algorithms, grid points.
@@ -215,20 +217,17 @@ class Trainer:
             "observation": batch.obs,
             "reward": batch.reward,
             "costs": batch.costs,
-            "last": batch.final_obs,
+            _LAST: batch.final_obs,
         }
+        # Where a value and its step can be told: not of other processes' rows, nor of what comes after an episode.
+        at_hand = batch.valid.is_fully_addressable if isinstance(batch.valid, jax.Array) else True
         for (name, values), fine in zip(fields.items(), np.all(flags, axis=0).tolist(), strict=True):
             if not fine:
                 require(
-                    batch.valid.is_fully_addressable if isinstance(batch.valid, jax.Array) else True,
+                    at_hand and name != _LAST,
                     f"{self.spec.name} handed out NaN or infinity as {name} in iteration {iteration}; "
                     "what was learned before it is saved",
                 )
-                if name == "last":
-                    raise CorralError(
-                        f"{self.spec.name} handed out NaN or infinity as the observation after the last step of an episode, "
-                        f"in iteration {iteration}; what was learned before it is saved"
-                    )
                 valid = np.asarray(batch.valid)
                 seen = valid.reshape(*valid.shape, *([1] * (np.ndim(values) - 2)))
                 bad = np.argwhere(~np.isfinite(np.asarray(values)) & seen)[0]
