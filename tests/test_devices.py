@@ -93,6 +93,29 @@ def test_four_devices_learn_what_one_learns_each_holding_a_quarter_of_the_rows()
     np.testing.assert_allclose(first, last, rtol=2e-3, atol=2e-4)
 
 
+PIECES = """
+import jax, jax.numpy as jnp
+jax.config.update("jax_num_cpu_devices", 4)
+from corral import devices, nets
+mesh = devices.mesh()
+x, y = (jax.device_put(jnp.ones((40_000, k)), devices.split(mesh, 0)) for k in (4, 2))
+W = jax.device_put(jnp.ones((4, 2)), devices.whole(mesh))
+count = nets.pieces(len(x), 4)
+assert count > 4
+gradient = jax.jit(jax.grad(lambda W, x, y: jnp.sum(nets.in_pieces(x, W, count) * y)))
+print(gradient.lower(W, x, y).compile().as_text())
+"""
+
+
+def test_pieces_of_rows_lie_on_one_device_each_and_only_their_sums_travel():
+    done = subprocess.run(
+        [sys.executable, "-c", PIECES], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "all-reduce" in done.stdout
+    assert not any(moved in done.stdout for moved in ("all-gather", "all-to-all", "collective-permute"))
+
+
 def test_there_is_no_mesh_of_one_device():
     assert devices.mesh() is None
 

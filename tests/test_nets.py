@@ -98,3 +98,63 @@ def test_what_never_changes_is_normalised_to_nothing_whatever_rounding_left_of_i
         normalizer = normalizer.updated(seen, jnp.ones(1000))
         assert float(normalizer.spread[0]) >= 0
         np.testing.assert_allclose(normalizer(seen), 0, atol=1e-3)
+
+
+@pytest.mark.parametrize("rows", [1, 367, 4_096, 11_323, 25_000, 56_615, 100_000, 125_000])
+@pytest.mark.parametrize("devices", [1, 2, 8])
+def test_rows_are_cut_into_pieces_of_one_length_as_many_for_each_device_and_none_too_short(rows, devices):
+    count = nets.pieces(rows, devices)
+    assert rows % count == 0
+    assert count == 1 or (count % devices == 0 and rows // count >= nets._PIECE)
+
+
+def test_as_many_pieces_are_made_as_there_may_be(monkeypatch):
+    monkeypatch.setattr(nets, "_PIECE", 1000)
+    # 125,000 = 125 · 1000; of 56,615 = 5 · 13² · 67 the divisors are 1, 5, 13, 65, …, and 56 pieces are allowed.
+    assert [nets.pieces(rows, 1) for rows in (125_000, 56_615, 999, 1_999, 2_000)] == [125, 13, 1, 1, 2]
+    # 12,500 rows on each of eight devices: 10 pieces of 1,250; 99,999 rows cannot be split evenly.
+    assert nets.pieces(100_000, 8) == 80
+    assert nets.pieces(99_999, 8) == 1
+
+
+def test_a_product_in_pieces_is_the_product_and_so_are_its_derivatives(float64):
+    rng = np.random.default_rng(7)
+    x, W, y = (jnp.asarray(rng.normal(size=shape)) for shape in ((12, 3), (3, 2), (12, 2)))
+    dx, dW = jnp.asarray(rng.normal(size=(12, 3))), jnp.asarray(rng.normal(size=(3, 2)))
+    value, tangent = jax.jvp(lambda x, W: nets.in_pieces(x, W, 4), (x, W), (dx, dW))
+    np.testing.assert_allclose(value, np.asarray(x) @ np.asarray(W), rtol=1e-12)
+    np.testing.assert_allclose(
+        tangent, np.asarray(dx) @ np.asarray(W) + np.asarray(x) @ np.asarray(dW), rtol=1e-12
+    )
+    _, pull = jax.vjp(lambda x, W: nets.in_pieces(x, W, 4), x, W)
+    for found, expected in zip(pull(y), (np.asarray(y) @ np.asarray(W).T, np.asarray(x).T @ y), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_the_sums_over_pieces_are_not_joined_again_by_the_compiler():
+    networks, rows, count = 5, 600, 3
+    x, y, W = (jnp.ones((networks, *shape)) for shape in ((rows, 4), (rows, 2), (4, 2)))
+    jax.config.update("jax_disable_most_optimizations", False)
+    gradient = jax.vmap(jax.grad(lambda W, x, y: jnp.sum(nets.in_pieces(x, W, count) * y)))
+    text = jax.jit(gradient).lower(W, x, y).compile().as_text()
+    assert f"f32[{networks},{count},4,2]" in text
+
+
+def test_on_a_gpu_many_rows_go_through_a_network_in_pieces_and_come_out_the_same(monkeypatch):
+    net = nets.MLP((4, 8, 1), "tanh", jax.random.key(0))
+    x = jax.random.normal(jax.random.key(1), (600, 4))
+
+    def cut():
+        """Pieces that a pass through the network makes, layer by layer."""
+        text = str(jax.make_jaxpr(net)(x))
+        return text.count("optimization_barrier")
+
+    plain = jax.grad(lambda net: jnp.sum(net(x) ** 2))(net)
+    assert cut() == 0
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(nets, "_PIECE", 100)
+    assert cut() == 2
+    found = jax.grad(lambda net: jnp.sum(net(x) ** 2))(net)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, plain)
+    monkeypatch.setattr(nets, "_PIECE", 601)
+    assert cut() == 0

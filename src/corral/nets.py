@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key
 
@@ -43,8 +44,35 @@ class MLP(eqx.Module):
         """The output layer is linear."""
         f = _ACTIVATIONS[self.activation]
         for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            x = f(x @ W + b)
-        return x @ self.weights[-1] + self.biases[-1]
+            x = f(product(x, W) + b)
+        return product(x, self.weights[-1]) + self.biases[-1]
+
+
+# Rows of a piece, at least.
+_PIECE = 1000
+
+
+def product(x: Float[Array, "*n i"], W: Float[Array, "i o"]) -> Float[Array, "*n o"]:
+    """x W. Where a GPU multiplies many rows, so that the gradient of W, a sum over them, is the work of all its processors.
+
+    Of a batch of products, one for each network, cuBLAS does not cut those sums: each would be the work of one processor.
+    """
+    count = pieces(len(x), jax.device_count()) if x.ndim == 2 and jax.default_backend() == "gpu" else 1
+    return x @ W if count == 1 else in_pieces(x, W, count)
+
+
+def pieces(rows: int, devices: int) -> int:
+    """Into how many pieces of one length rows are cut: as many for each device, none shorter than `_PIECE`."""
+    own, rest = divmod(rows, devices)
+    each = max((k for k in range(1, own // _PIECE + 1) if own % k == 0), default=1)
+    return 1 if rest or each == 1 else devices * each
+
+
+def in_pieces(x: Float[Array, "n i"], W: Float[Array, "i o"], count: int) -> Float[Array, "n o"]:
+    """x W with a copy of W for each of `count` pieces of x: their gradients are computed one by one, then added."""
+    # The barrier keeps XLA from making one product of them again, as it would of a sum of products.
+    copies = lax.optimization_barrier(jnp.broadcast_to(W, (count, *W.shape)))
+    return (x.reshape(count, -1, x.shape[-1]) @ copies).reshape(-1, W.shape[-1])
 
 
 class Normalizer(eqx.Module):
