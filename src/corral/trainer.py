@@ -7,7 +7,6 @@ the number of robots (`Plan`), which follows from all runs beside it.
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -204,7 +203,7 @@ class Trainer:
             shapes = host.shapes(self.spec, len(self.configs), plan.rows, plan.room)
         else:
             given = self._given(state, plan, iteration)
-            shapes = jax.eval_shape(partial(self._collect, plan=plan), *given)
+            shapes = self._collect.eval_shape(*given, plan=plan)
             self._collect.lower(*given, plan=plan).compile()
         for group, own in zip(self._groups, state, strict=True):
             group.compile(own, shapes)
