@@ -52,8 +52,8 @@ def use_cache() -> None:
 
 
 # XLA's compiler for GPUs writes kernels for matrix products itself, and tries several of each. With cuBLAS for them an
-# update of many Points is compiled in a quarter of the time, an Ant's in two thirds; it then takes two to three times
-# as long, which is less than what is saved unless thousands follow (docs/performance.md).
+# update of many Points is compiled in a quarter of the time, an Ant's in two thirds, and takes about as long afterwards,
+# since `nets.product` cuts the sums that cuBLAS does not (docs/performance.md).
 _QUICK_TO_COMPILE = {
     "xla_gpu_experimental_enable_fusion_autotuner": False,
     "xla_gpu_enable_triton_gemm": False,

@@ -70,7 +70,7 @@ def pieces(rows: int, devices: int) -> int:
 
 def in_pieces(x: Float[Array, "n i"], W: Float[Array, "i o"], count: int) -> Float[Array, "n o"]:
     """x W with a copy of W for each of `count` pieces of x: their gradients are computed one by one, then added."""
-    # The barrier keeps XLA from making one product of them again, as it would of a sum of products.
+    # XLA would be free to make one product of them again; the barrier forbids it.
     copies = lax.optimization_barrier(jnp.broadcast_to(W, (count, *W.shape)))
     return (x.reshape(count, -1, x.shape[-1]) @ copies).reshape(-1, W.shape[-1])
 
