@@ -3,6 +3,7 @@
 Both are regressions on the batch that was just used, after it was used: what they learn serves the next iteration.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from corral.config import Critic, Networks, Shaping
 from corral.estimate import Batch, masked_mean
@@ -91,13 +92,15 @@ def fit_critics(
     x, y = inputs.unit(features), targets.unit(returns)
     held = _held_out(batch, critic.held_out, jax.random.fold_in(key, 0))
     train, test = batch.valid & ~held[batch.episode], batch.valid & held[batch.episode]
+    kept, counts = _first(test, math.ceil(_ROOM * critic.held_out * len(x)))
+    x_kept, y_kept = x[kept], y[kept]
 
     def one_pass(fit: _Fit) -> tuple[MLP, optax.OptState]:
         if critic.method == "natural":
             return _natural_step(fit.nets, x, y, train, critic.step, fisher_fraction), fit.optimizer
         return _adam_epoch(fit, x, y, train, critic, jax.random.fold_in(key, fit.epoch + 1))
 
-    nets, optimizer = _repeated(critics, one_pass, lambda nets: _error(nets, x, y, test), critic)
+    nets, optimizer = _repeated(critics, one_pass, lambda nets: _error(nets, x_kept, y_kept, counts), critic)
     return Critics(nets, inputs, targets, optimizer, critics.sees_time)
 
 
@@ -109,6 +112,18 @@ def _held_out(batch: Batch, share: float, key: Key[Array, ""]) -> Bool[Array, " 
     count = jnp.sum(present)
     most = jnp.clip(jnp.round(share * count), 1, count - 1) if share > 0 else 0
     return rank < most
+
+
+# Room for held-out rows, of their share in the batch.
+_ROOM = 1.5
+
+
+def _first(rows: Bool[Array, " n"], room: int) -> tuple[Int[Array, " k"], Bool[Array, " k"]]:
+    """Where these rows are, in k = `room` places, and which of the places count; of more rows every second, or third, …"""
+    count = jnp.sum(rows)
+    (where,) = jnp.nonzero(rows, size=len(rows), fill_value=0)
+    place = jnp.arange(min(room, len(rows))) * -(-count // max(room, 1))
+    return where[jnp.minimum(place, len(rows) - 1)], place < count
 
 
 class _Fit(NamedTuple):
@@ -211,23 +226,36 @@ def _adam_epoch(
     key: Key[Array, ""],
 ) -> tuple[MLP, optax.OptState]:
     """Adam on minibatches, every row once in random order; the last is filled up from the first rows of that order."""
-    n = len(x)
-    size = min(critic.minibatch, n)
-    steps = -(-n // size)
-    order = jnp.resize(jax.random.permutation(key, n), (steps * size,)).reshape(steps, size)
+    size, count = min(critic.minibatch, len(x)), jnp.sum(rows)
+    order = _shuffled(rows, key)
     arrays, static = eqx.partition(fit.nets, eqx.is_inexact_array)
     adam = _adam(critic.learning_rate)
 
-    def step(carry: tuple[MLP, optax.OptState], some: Array) -> tuple[tuple[MLP, optax.OptState], None]:
+    def step(k: Array, carry: tuple[MLP, optax.OptState]) -> tuple[MLP, optax.OptState]:
         arrays, state = carry
-        grad = jax.grad(lambda a: jnp.sum(_error(eqx.combine(a, static), x[some], y[some], rows[some])))(
-            arrays
-        )
+        place = k * size + jnp.arange(size)
+        some = order[place % jnp.maximum(count, 1)]
+        # Fewer rows than a minibatch has are taken once.
+        new = (place < count) | (k > 0)
+        grad = jax.grad(lambda a: jnp.sum(_error(eqx.combine(a, static), x[some], y[some], new)))(arrays)
         updates, state = adam.update(grad, state)
-        return (optax.apply_updates(arrays, updates), state), None
+        return optax.apply_updates(arrays, updates), state
 
-    (arrays, optimizer), _ = lax.scan(step, (arrays, fit.optimizer), order)
+    arrays, optimizer = lax.fori_loop(0, -(-count // size), step, (arrays, fit.optimizer))
     return eqx.combine(arrays, static), optimizer
+
+
+def _shuffled(rows: Bool[Array, " n"], key: Key[Array, ""]) -> Int[Array, " n"]:
+    """Where these rows are, in random order, and then the others.
+
+    One sort of one array whose low bits are the rows' numbers: on a CPU nine times as fast as a permutation, which sorts
+    pairs, twice. Rows that draw the same high bits keep their order: which are neighbours does not matter in minibatches.
+    """
+    low = max(1, (len(rows) - 1).bit_length())
+    drawn = jax.random.bits(key, rows.shape, jnp.uint32) >> 1
+    number = jnp.arange(len(rows), dtype=jnp.uint32)
+    sorting = (drawn >> low << low) | number | jnp.where(rows, jnp.uint32(0), jnp.uint32(1 << 31))
+    return (jnp.sort(sorting) & jnp.uint32((1 << low) - 1)).astype(jnp.int32)
 
 
 class Predictors(eqx.Module):

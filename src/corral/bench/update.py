@@ -3,6 +3,7 @@
 The batch is made up, 32 observations, 8 actions and one cost unless asked otherwise; networks are (64, 32).
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -255,11 +256,11 @@ def _value_fits(problem: Problem, returns: Any) -> Part:
 
 
 def epochs(config: Config, rows: int, before: Any, after: Any) -> float:
-    """Passes that Adam made over the batch, from its own count of steps."""
+    """Passes that Adam made over the rows that are not held out, from its own count of steps."""
     if config.critic.method == "natural":
         return 0.0
     steps = np.mean(np.asarray(after.optimizer[0].count) - np.asarray(before.optimizer[0].count))
-    return float(steps) / -(-rows // min(config.critic.minibatch, rows))
+    return float(steps) / math.ceil(rows * (1 - config.critic.held_out) / min(config.critic.minibatch, rows))
 
 
 def _jitted_predictor(problem: Problem) -> Callable[..., Any]:
