@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key
@@ -52,7 +53,7 @@ class MLP(eqx.Module):
 _PIECE = 500
 
 
-def product(x: Float[Array, "*n i"], W: Float[Array, "i o"]) -> Float[Array, "*n o"]:
+def product(x: Float[Array, "*n i"], W: Float[Array | np.ndarray, "i o"]) -> Float[Array, "*n o"]:
     """x W. Where a GPU multiplies many rows, so that the gradient of W, a sum over them, is the work of all its processors.
 
     Of a batch of products, one for each network, cuBLAS does not cut those sums: each would be the work of one processor.
@@ -68,7 +69,7 @@ def pieces(rows: int, devices: int) -> int:
     return 1 if rest or each == 1 else devices * each
 
 
-def in_pieces(x: Float[Array, "n i"], W: Float[Array, "i o"], count: int) -> Float[Array, "n o"]:
+def in_pieces(x: Float[Array, "n i"], W: Float[Array | np.ndarray, "i o"], count: int) -> Float[Array, "n o"]:
     """x W with a copy of W for each of `count` pieces of x: their gradients are computed one by one, then added."""
     # XLA would be free to make one product of them again; the barrier forbids it.
     copies = lax.optimization_barrier(jnp.broadcast_to(W, (count, *W.shape)))
