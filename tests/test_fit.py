@@ -243,8 +243,9 @@ def test_without_held_out_episodes_every_pass_is_made_and_the_last_one_kept():
     assert np.all(after < 0.95 * before)
 
 
-def test_shuffled_rows_are_all_there_once_and_the_others_behind_them():
-    rows = jnp.asarray(np.random.default_rng(8).random(1000) < 0.7)
+@pytest.mark.parametrize("n", [1000, fit._FEW, fit._FEW + 1])
+def test_shuffled_rows_are_all_there_once_and_the_others_behind_them(n):
+    rows = jnp.asarray(np.random.default_rng(8).random(n) < 0.7)
     first, second = (np.asarray(fit._shuffled(rows, jax.random.key(k))) for k in (0, 1))
     count = int(jnp.sum(rows))
     for order in (first, second):
@@ -263,6 +264,28 @@ def test_a_row_is_as_likely_to_come_in_any_minibatch():
     # Neighbours do not go together: a quarter of the times, less what a row that is there leaves, 99/399.
     together = np.mean(minibatch[:, 1:] == minibatch[:, :-1])
     assert abs(together - 99 / 399) < 0.01
+
+
+@pytest.mark.parametrize("n", [fit._FEW, 2**20])
+def test_minibatches_of_large_batches_are_random_too(n):
+    """The mean row number of k rows drawn from n has the variance (n² − 1)/12 · (n − k)/(n − 1)/k."""
+    k = 256
+    order = np.asarray(jax.jit(fit._shuffled)(jnp.ones(n, bool), jax.random.key(3)), float)
+    spread = np.std(order.reshape(-1, k).mean(axis=1))
+    assert spread == pytest.approx(np.sqrt((n**2 - 1) / 12 * (n - k) / (n - 1) / k), rel=0.1)
+
+
+def test_critics_learn_from_a_single_episode_though_none_can_be_held_out():
+    batch, elapsed, returns = noisy_problem(lengths=(48,), gap=0)
+    critic = Critic("adam", epochs=5, held_out=0.3, minibatch=20, learning_rate=0.1)
+    critics = fit.make_critics(2, 2, Networks(hidden=(8,)), critic, jax.random.key(0))
+    found = fit.fit_critics(critics, batch, elapsed, returns, critic, jax.random.key(1))
+    y = found.targets.unit(returns)
+    after, before = (
+        np.mean((np.asarray(apply_stacked(nets, found.inputs.unit(batch.obs))) - y) ** 2)
+        for nets in (found.nets, critics.nets)
+    )
+    assert after < 0.95 * before
 
 
 def test_one_pass_takes_every_row_that_may_be_learned_from_once_and_no_other():

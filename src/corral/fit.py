@@ -92,7 +92,9 @@ def fit_critics(
     x, y = inputs.unit(features), targets.unit(returns)
     held = _held_out(batch, critic.held_out, jax.random.fold_in(key, 0))
     train, test = batch.valid & ~held[batch.episode], batch.valid & held[batch.episode]
-    kept, counts = _first(test, math.ceil(_ROOM * critic.held_out * len(x)))
+    # Of a single episode none is held out: the fit is judged by what it is fitted to.
+    test = jnp.where(jnp.any(test), test, train)
+    kept, counts = _first(test, math.ceil(round(_ROOM * critic.held_out * len(x), 3)))
     x_kept, y_kept = x[kept], y[kept]
 
     def one_pass(fit: _Fit) -> tuple[MLP, optax.OptState]:
@@ -248,14 +250,21 @@ def _adam_epoch(
 def _shuffled(rows: Bool[Array, " n"], key: Key[Array, ""]) -> Int[Array, " n"]:
     """Where these rows are, in random order, and then the others.
 
-    One sort of one array whose low bits are the rows' numbers: on a CPU nine times as fast as a permutation, which sorts
-    pairs, twice. Rows that draw the same high bits keep their order: which are neighbours does not matter in minibatches.
+    One sort of one array whose low bits are the rows' numbers is on a CPU nine times as fast as a permutation, which sorts
+    pairs, twice. Rows that draw the same high bits keep their order, a handful where they are few enough; of more rows than
+    that the numbers are sorted along.
     """
-    low = max(1, (len(rows) - 1).bit_length())
     drawn = jax.random.bits(key, rows.shape, jnp.uint32) >> 1
-    number = jnp.arange(len(rows), dtype=jnp.uint32)
-    sorting = (drawn >> low << low) | number | jnp.where(rows, jnp.uint32(0), jnp.uint32(1 << 31))
-    return (jnp.sort(sorting) & jnp.uint32((1 << low) - 1)).astype(jnp.int32)
+    drawn = drawn | jnp.where(rows, jnp.uint32(0), jnp.uint32(1 << 31))
+    if len(rows) > _FEW:
+        return jnp.argsort(drawn)
+    low = _FEW.bit_length() - 1
+    packed = (drawn >> low << low) | jnp.arange(len(rows), dtype=jnp.uint32)
+    return (jnp.sort(packed) & jnp.uint32(_FEW - 1)).astype(jnp.int32)
+
+
+# Rows whose numbers leave 14 of 31 bits to chance: eight of them draw the same, if there are so many.
+_FEW = 2**17
 
 
 class Predictors(eqx.Module):

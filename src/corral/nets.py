@@ -73,7 +73,7 @@ def in_pieces(x: Float[Array, "n i"], W: Float[Array | np.ndarray, "i o"], count
     """x W with a copy of W for each of `count` pieces of x: their gradients are computed one by one, then added."""
     # XLA would be free to make one product of them again; the barrier forbids it.
     copies = lax.optimization_barrier(jnp.broadcast_to(W, (count, *W.shape)))
-    return (x.reshape(count, -1, x.shape[-1]) @ copies).reshape(-1, W.shape[-1])
+    return (x.reshape(count, len(x) // count, x.shape[1]) @ copies).reshape(len(x), W.shape[1])
 
 
 class Normalizer(eqx.Module):
