@@ -289,7 +289,7 @@ def test_critics_learn_from_a_single_episode_though_none_can_be_held_out():
 
 
 def test_one_pass_takes_every_row_that_may_be_learned_from_once_and_no_other():
-    """Adam's first step is the sign of the gradient: with a minibatch of all rows it is that of their mean error."""
+    """With a minibatch of all rows there is one step, along the gradient of their mean error."""
     batch, _, returns = noisy_problem()
     x, y, rows = batch.obs, returns, batch.valid
     critic = Critic("adam", epochs=1, minibatch=64, learning_rate=0.1)

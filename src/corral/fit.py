@@ -247,6 +247,10 @@ def _adam_epoch(
     return eqx.combine(arrays, static), optimizer
 
 
+# Rows whose numbers leave 14 of 31 bits to chance: eight of them draw the same, if there are so many.
+_FEW = 2**17
+
+
 def _shuffled(rows: Bool[Array, " n"], key: Key[Array, ""]) -> Int[Array, " n"]:
     """Where these rows are, in random order, and then the others.
 
@@ -261,10 +265,6 @@ def _shuffled(rows: Bool[Array, " n"], key: Key[Array, ""]) -> Int[Array, " n"]:
     low = _FEW.bit_length() - 1
     packed = (drawn >> low << low) | jnp.arange(len(rows), dtype=jnp.uint32)
     return (jnp.sort(packed) & jnp.uint32(_FEW - 1)).astype(jnp.int32)
-
-
-# Rows whose numbers leave 14 of 31 bits to chance: eight of them draw the same, if there are so many.
-_FEW = 2**17
 
 
 class Predictors(eqx.Module):

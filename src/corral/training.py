@@ -110,14 +110,8 @@ def loop(
     with _interruptible(watcher) as asked_to_stop:
         try:
             while done < config.iterations and not interrupted:
-                try:
-                    plan = trainer.plan(state, plan)
-                    state, rows = trainer.iterate(state, plan)
-                except CorralError:
-                    raise
-                except Exception:  # the environment's own: what was learned before is kept all the same
-                    save()
-                    raise
+                plan = trainer.plan(state, plan)
+                state, rows = trainer.iterate(state, plan)
                 done += 1
                 for writer, row in zip(writers, rows if keeps else [], strict=True):
                     writer.append({name: row[name] for name in columns if name in row})
@@ -125,7 +119,7 @@ def loop(
                 interrupted = asked_to_stop()
                 if done % checkpoint_every == 0 or done == config.iterations or interrupted:
                     save()
-        except CorralError:  # also a watcher's
+        except Exception:  # ours, the environment's own, a watcher's: what was learned before it is kept
             save()
             raise
         finally:
