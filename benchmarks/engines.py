@@ -20,10 +20,10 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.bench import raw, sampling
+from benchmarks.bench.clock import Run, rates, ratios, spread
 from corral import envs
-from corral.bench import raw, sampling
-from corral.bench.clock import Run, rates, ratios, spread
-from corral.envs.threads import ThreadedEnv
+from corral.envs.engines.mujoco import ThreadedEnv
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import json
 import re
 from pathlib import Path
 
-from corral.bench import figure, report
+from benchmarks.bench import figure, report
 from corral.cli.grid import draw_from
 from corral.experiments import data, spec, tables
 from corral.experiments.tables import Line
-from corral.files import write_atomically
+from corral.running.files import write_atomically
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS, RESULTS, DOCS = ROOT / "benchmarks/results", ROOT / "results", ROOT / "docs"

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from corral import CorralError, learner
+from corral import CorralError
 from corral.config import (
     ALGOS,
     CPO,
@@ -25,8 +25,9 @@ from corral.config import (
     with_numbers,
 )
 from corral.envs import spec as env_spec
-from corral.envs.base import Box, ConstraintSpec, EnvSpec
-from corral.estimate import Batch
+from corral.envs.contract import Box, ConstraintSpec, EnvSpec
+from corral.learning import update as learner
+from corral.learning.estimate import Batch
 from corral.presets import preset
 
 BASE = Config(

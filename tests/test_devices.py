@@ -23,9 +23,9 @@ if len(sys.argv) > 2:
 else:
     jax.config.update("jax_num_cpu_devices", count)
 from dataclasses import replace
-from corral import training
-from corral.rollout.plan import Plan
-from corral.trainer import Trainer
+from corral.running import loop as training
+from corral.rollout.shapes import Plan
+from corral.running.trainer import Trainer
 from corral.config import CPO, PDO, Critic, Networks, TrustRegion
 from corral.presets import preset
 assert len(jax.devices()) == count
@@ -96,13 +96,14 @@ def test_four_devices_learn_what_one_learns_each_holding_a_quarter_of_the_rows()
 PIECES = """
 import jax, jax.numpy as jnp
 jax.config.update("jax_num_cpu_devices", 4)
-from corral import devices, nets
+from corral import devices
+from corral.learning import distributions, networks
 mesh = devices.mesh()
 x, y = (jax.device_put(jnp.ones((40_000, k)), devices.split(mesh, 0)) for k in (4, 2))
 W = jax.device_put(jnp.ones((4, 2)), devices.whole(mesh))
-count = nets.pieces(len(x), 4)
+count = networks.pieces(len(x), 4)
 assert count > 4
-gradient = jax.jit(jax.grad(lambda W, x, y: jnp.sum(nets.in_pieces(x, W, count) * y)))
+gradient = jax.jit(jax.grad(lambda W, x, y: jnp.sum(networks.in_pieces(x, W, count) * y)))
 print(gradient.lower(W, x, y).compile().as_text())
 """
 

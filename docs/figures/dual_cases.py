@@ -12,7 +12,7 @@ import jax
 import matplotlib
 import numpy as np
 
-from corral.tabular.plotting import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, replacing
+from corral.report.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, replacing
 from corral.trust_region import dual
 from corral.trust_region.dual import Case
 

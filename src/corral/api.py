@@ -10,13 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from corral import checkpoint, envs, evaluate, log, nets, presets, settings, training
+from corral import envs, presets
+from corral import evaluation as evaluate
 from corral.config import CPO, Algo, Config, Networks
-from corral.envs.base import Box, ConstraintSpec, Discrete, Env, EnvSpec, HostEnv
+from corral.envs.contract import Box, ConstraintSpec, Discrete, Env, EnvSpec, HostEnv
 from corral.errors import require, require_finite, require_in
-from corral.nets import Policy
+from corral.learning import distributions
+from corral.learning.networks import Policy, make_policy
 from corral.rollout.host import Lanes
-from corral.trainer import Row, Trainer
+from corral.running import checkpoint, config_file, log
+from corral.running import loop as training
+from corral.running.trainer import Row, Trainer
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ class Result:
         constraints = tuple(ConstraintSpec(**c) for c in said["constraints"])
         spec = EnvSpec(**(said | {"action": kind(**action), "constraints": constraints}))
         networks = Networks(**(meta["networks"] | {"hidden": tuple(meta["networks"]["hidden"])}))
-        like = nets.make_policy(spec, networks, jax.random.key(0), net)
+        like = make_policy(spec, networks, jax.random.key(0), net)
         module, _ = checkpoint.load(path, like)
         return Result(
             module, spec, networks, log.Metrics({n: np.asarray(v) for n, v in meta["metrics"].items()})
@@ -102,7 +106,7 @@ def _of_run(folder: Path) -> Result:
     """The policy of a run: its last, or of one that is not finished that of the newest checkpoint."""
     found = log.run_directories(folder)
     require(len(found) == 1, f"{folder} holds several seeds: take one of {', '.join(str(f) for f in found)}")
-    config = settings.load(folder / "config.toml")
+    config = config_file.load(folder / "config.toml")
     spec = training.make_env(config).spec
     policy, _ = evaluate.load_policy(folder, config, spec)
     return Result(policy, spec, config.networks, log.read(folder))
@@ -111,7 +115,7 @@ def _of_run(folder: Path) -> Result:
 @eqx.filter_jit
 def _act(policy: Policy, obs: Any, key: Any, deterministic: bool) -> Any:
     z = policy(obs)
-    return nets.mode(z) if deterministic else nets.sample(z, key)
+    return distributions.mode(z) if deterministic else distributions.sample(z, key)
 
 
 def train(

@@ -3,11 +3,11 @@
 The defaults of a field are the paper's where the paper has one; `presets.py` holds what differs between environments.
 """
 
-import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from numbers import Integral
+from pathlib import Path
 from typing import Any, Literal
 
 from corral.errors import require, require_in
@@ -190,11 +190,11 @@ class Config:
         require_in("trust.fisher_fraction", self.trust.fisher_fraction, 0, 1, closed="(]")
         require_in("trust.shrink", self.trust.shrink, 0, 1, closed="()")
         for name in _POSITIVE:
-            require(_get(self, name) > 0, f"{name} must be positive, got {_get(self, name)}")
+            require(get(self, name) > 0, f"{name} must be positive, got {get(self, name)}")
         for name in _COUNTS:
-            require(_get(self, name) >= 1, f"{name} must be at least 1, got {_get(self, name)}")
+            require(get(self, name) >= 1, f"{name} must be at least 1, got {get(self, name)}")
         for name in _NOT_NEGATIVE:
-            require(_get(self, name) >= 0, f"{name} must not be negative, got {_get(self, name)}")
+            require(get(self, name) >= 0, f"{name} must not be negative, got {get(self, name)}")
         require(len(self.networks.hidden) >= 1, "networks.hidden must name at least one layer")
         require(
             all(n >= 1 for n in self.networks.hidden),
@@ -261,47 +261,34 @@ def require_one_each(config: Config, env: str, constraints: Sequence[str]) -> No
         )
 
 
-# -- numbers and program ----------------------------------------------------------------------------------------------
-
-Numbers = dict[str, Any]
-"""By dotted name of the field: a number, or a tuple of them; stacked over runs, or traced by a compiler."""
-
-
-def numbers(config: Config) -> Numbers:
-    """The fields that are inputs of the compiled program. Everything else shapes the program itself (but the seed: keys).
-
-    Runs whose configurations differ in these only are one program, side by side.
-    """
-    names = ["limit", "gamma", "cost_gamma", "gae", "cost_gae", "trust.delta", "shaping.coefficient"]
-    names += [f"algo.{f.name}" for f in fields(config.algo) if f.name != "name"]
-    found = {name: _get(config, name) for name in names}
-    return {name: 0.0 if value is None else value for name, value in found.items()}
-
-
-def with_numbers(config: Config, values: Numbers) -> Config:
-    """The configuration with these numbers, unchecked, since they may not be plain numbers."""
-    changed = copy.copy(config)
-    for name, value in values.items():
-        *path, last = name.split(".")
-        holder: Any = changed
-        for part in path:
-            object.__setattr__(holder, part, copy.copy(getattr(holder, part)))
-            holder = getattr(holder, part)
-        object.__setattr__(holder, last, value)
-    return changed
-
-
-def program(config: Config) -> Config:
-    """What is left of a configuration when its numbers and its seed are blanked: equal for runs of one program."""
-    blank = {
-        name: tuple(0.0 for _ in value) if isinstance(value, tuple) else 0.0
-        for name, value in numbers(config).items()
-    }
-    return with_numbers(config, blank | {"seed": 0})
-
-
-def _get(config: Config, name: str) -> Any:
+def get(config: Config, name: str) -> Any:
+    """The value of a field by its dotted name, such as trust.delta."""
     value: Any = config
     for part in name.split("."):
         value = getattr(value, part)
     return value
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run is carried out, as against what it computes."""
+
+    out: Path | None = None
+    """Folder of the run; by default runs/ENV-ALGO-PRESET-sSEED."""
+    seeds: int = 1
+    """Train this many seeds, `seed` and those after it, side by side."""
+    checkpoint_every: int = 10
+    """Iterations between checkpoints; one is also written at the end and on Ctrl-C."""
+    threads: int | None = None
+    """Threads that simulate robots on the CPU; None: one per core. Results do not depend on it, Gymnasium's use none."""
+    overwrite: bool = False
+    """Delete what an earlier run left in the folder, instead of refusing to start."""
+    json: bool = False
+    """Print the results as JSON at the end, and nothing else on stdout."""
+
+    def __post_init__(self) -> None:
+        require(self.seeds >= 1, f"seeds must be at least 1, got {self.seeds}")
+        require(
+            self.checkpoint_every >= 1, f"checkpoint_every must be at least 1, got {self.checkpoint_every}"
+        )
+        require(self.threads is None or self.threads >= 1, f"threads must be at least 1, got {self.threads}")

@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from corral.errors import require
-from corral.files import cache_folder
+from corral.running.files import cache_folder
 
 ROWS = "rows"
 """The mesh's only axis: robots while they are simulated, rows of the batch afterwards."""
@@ -53,7 +53,7 @@ def use_cache() -> None:
 
 # XLA's compiler for GPUs writes kernels for matrix products itself, and tries several of each. With cuBLAS for them an
 # update of many Points is compiled in a quarter of the time, an Ant's in two thirds, and takes about as long afterwards,
-# since `nets.product` cuts the sums that cuBLAS does not (docs/performance.md).
+# since `networks.product` cuts the sums that cuBLAS does not (docs/performance.md).
 _QUICK_TO_COMPILE = {
     "xla_gpu_experimental_enable_fusion_autotuner": False,
     "xla_gpu_enable_triton_gemm": False,

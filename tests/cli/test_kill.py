@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from corral import log
+from corral.running import log
 
 TINY = [
     "--networks.hidden",

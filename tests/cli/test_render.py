@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from corral import checkpoint, cli, nets, settings
+from corral import cli
 from corral.config import Config, Networks
-from corral.envs import registry, render_gl, render_video
+from corral.envs import registry
 from corral.errors import CorralError
+from corral.learning import networks
+from corral.report.render import gl as render_gl
+from corral.report.render import video as render_video
+from corral.running import checkpoint, config_file
 
 
 @pytest.fixture(autouse=True)
@@ -80,13 +84,13 @@ def test_a_film_becomes_a_gif_where_there_is_no_ffmpeg_and_that_is_said(gl, tmp_
 def straight_ahead(folder, **changed):
     """The folder of a run whose policy goes ahead at full speed: zero weights, a bias of 1, hardly any noise."""
     config = Config("point-circle", networks=Networks(hidden=(4,), log_std=-20.0), **changed)
-    settings.save(config, folder / "config.toml")
-    policy = nets.make_policy(
+    config_file.save(config, folder / "config.toml")
+    policy = networks.make_policy(
         registry.spec("point-circle", **config.task), config.networks, jax.random.key(0)
     )
     still = jax.tree.map(jnp.zeros_like, policy.net)
     still.biases[-1] = jnp.array([1.0, 0.0])
-    checkpoint.write(folder / "policy.npz", nets.Policy(still, policy.log_std, policy.normalizer), {})
+    checkpoint.write(folder / "policy.npz", networks.Policy(still, policy.log_std, policy.normalizer), {})
     return folder
 
 

@@ -7,10 +7,13 @@ from pathlib import Path
 import jax
 import pytest
 
-from corral import checkpoint, envs, log, nets, settings, training
+from corral import envs
 from corral.cli import COMMANDS, main
 from corral.cli.train import finish
 from corral.config import Config, Networks
+from corral.learning import networks
+from corral.running import checkpoint, config_file, log
+from corral.running import loop as training
 
 TINY = ["--preset", "paper", "--batch-size", "300", "--networks.hidden", "4", "--trust.cg-iterations", "2"]
 
@@ -34,8 +37,8 @@ def trained(tmp_path_factory) -> Path:
 def untrained(tmp_path) -> Path:
     """The folder of a run whose policy has learned nothing."""
     config = Config("point-gather", networks=Networks((4,)))
-    policy = nets.make_policy(envs.spec("point-gather"), config.networks, jax.random.key(0))
-    settings.save(config, tmp_path / "config.toml")
+    policy = networks.make_policy(envs.spec("point-gather"), config.networks, jax.random.key(0))
+    config_file.save(config, tmp_path / "config.toml")
     checkpoint.write(tmp_path / "policy.npz", policy, {})
     return tmp_path
 
@@ -57,7 +60,7 @@ class FakeRun:
         folders = [directory] if seeds == 1 else [directory / f"seed-{s}" for s in range(seeds)]
         for folder in folders:
             (folder / "checkpoints").mkdir(parents=True)
-            settings.save(config, folder / "config.toml")
+            config_file.save(config, folder / "config.toml")
             run = log.RunLog(folder, log.columns(["bombs"]))
             for k in range(self.iterations):
                 run.append(_row(k))
@@ -156,7 +159,7 @@ def test_a_folder_in_use_is_refused_and_only_a_run_can_be_overwritten(tmp_path, 
     assert (tmp_path / "precious.txt").read_text() == "mine"
     # A run of ours may go.
     (tmp_path / "precious.txt").unlink()
-    settings.save(Config("point-gather"), tmp_path / "config.toml")
+    config_file.save(Config("point-gather"), tmp_path / "config.toml")
     for made in (
         "metrics.csv",
         "figure.svg",
@@ -177,7 +180,7 @@ def test_a_folder_in_use_is_refused_and_only_a_run_can_be_overwritten(tmp_path, 
 
 
 def test_resuming_shows_the_past_of_the_run(tmp_path, monkeypatch, capsys):
-    settings.save(Config("point-gather", iterations=4), tmp_path / "config.toml")
+    config_file.save(Config("point-gather", iterations=4), tmp_path / "config.toml")
     writer = log.RunLog(tmp_path, log.columns(["bombs"]))
     for k in range(3):
         writer.append(_row(k))
@@ -209,7 +212,7 @@ def test_a_real_run_leaves_its_files_and_rows(trained, capsys):
     assert metrics["iteration"].tolist() == [0]
     assert metrics.constraints == ["bombs"]
     assert metrics["limit_bombs"] == pytest.approx(0.1)
-    assert settings.load(trained / "config.toml").networks.hidden == (4,)
+    assert config_file.load(trained / "config.toml").networks.hidden == (4,)
 
 
 def test_a_policy_is_evaluated_in_a_table_and_as_json(untrained, capsys):

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from corral import checkpoint, log, settings
 from corral.experiments import plan, spec
+from corral.running import checkpoint, config_file, log
 
 SMALL = """
 title = "Small"
@@ -61,7 +61,7 @@ def make_run():
     def make(job, iterations, finished=None):
         name = {"point-circle": "x", "point-gather": "bombs"}[job.config.env]
         job.folder.mkdir(parents=True)
-        settings.save(job.config, job.folder / "config.toml")
+        config_file.save(job.config, job.folder / "config.toml")
         writer = log.RunLog(job.folder, log.columns([name]))
         for k in range(iterations):
             writer.append(row(name, k, job.config.seed + 0.1 * k))

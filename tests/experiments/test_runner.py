@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from corral import CorralError, log, settings, training
+from corral import CorralError
+from corral.cli.progress import Estimate, GridProgress, Part
 from corral.config import numbers, program
 from corral.experiments import plan, provenance, runner
-from corral.experiments.progress import Estimate, GridProgress, Part
-from corral.learner import LearnerState
-from corral.rollout.plan import Plan
-from corral.trainer import Trainer
+from corral.learning.update import LearnerState
+from corral.rollout.shapes import Plan
+from corral.running import config_file, log
+from corral.running import loop as training
+from corral.running.trainer import Trainer
 
 from .conftest import row
 
@@ -97,7 +99,7 @@ def test_every_run_is_made_side_by_side_with_those_of_its_shape(counter, jobs):
     assert counter.made == (circle, gather)
     for job in jobs:
         np.testing.assert_array_equal(log.read(job.folder)["return"], job.config.seed + np.arange(3.0))
-        saved = settings.load(job.folder / "config.toml")  # where nothing is left to a preset
+        saved = config_file.load(job.folder / "config.toml")  # where nothing is left to a preset
         assert (program(saved), numbers(saved)) == (program(job.config), numbers(job.config))
         assert saved.seed == job.config.seed
     assert "point-gather, 4 runs side by side: CPO; PDO, ν₀ = 7" in said

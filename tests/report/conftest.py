@@ -12,8 +12,10 @@ from pathlib import Path
 import jax
 import pytest
 
-from corral import checkpoint, envs, log, nets, settings
+from corral import envs
 from corral.config import CPO, TRPO, Config
+from corral.learning import networks
+from corral.running import checkpoint, config_file, log
 
 _PATIENCE = 60  # seconds for one answer
 
@@ -204,7 +206,7 @@ def write_run(folder: Path, config: Config, done: int, value=lambda k: float(k),
     """A run as training leaves it after `done` iterations, with a return of value(k); its policy is untrained."""
     spec = envs.spec(config.env, **config.task)
     folder.mkdir(parents=True)
-    settings.save(config, folder / "config.toml")
+    config_file.save(config, folder / "config.toml")
     writer = log.RunLog(folder, log.columns([c.name for c in spec.constraints]))
     cases = ("inside", "boundary", "feasible_recovery", "recovery")
     for k in range(done):
@@ -222,7 +224,7 @@ def write_run(folder: Path, config: Config, done: int, value=lambda k: float(k),
         writer.append(row)
     writer.close()
     if final:
-        policy = nets.make_policy(spec, config.networks, jax.random.key(config.seed))
+        policy = networks.make_policy(spec, config.networks, jax.random.key(config.seed))
         checkpoint.write(folder / "policy.npz", policy, {"env": config.env})
     return folder
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from corral import log, settings
 from corral.cli import main
 from corral.config import Config
 from corral.envs.registry import parameters
 from corral.errors import CorralError
 from corral.report import contents, html, paths, runs
+from corral.running import config_file, log
 
 
 def data_of(page: Path) -> dict:
@@ -174,7 +174,7 @@ def test_data_cannot_leave_its_script_element():
 def test_the_command_writes_the_page_and_says_what_is_missing(tree, tmp_path, capsys):
     started = tmp_path / "started"
     started.mkdir()
-    settings.save(Config("point-gather"), started / "config.toml")
+    config_file.save(Config("point-gather"), started / "config.toml")
     log.RunLog(started, log.columns(["bombs"])).close()
     out = tmp_path / "deep" / "page.html"
     going_on = tree / "gather" / "going-on"
@@ -202,7 +202,7 @@ def test_bad_arguments_get_one_line(tmp_path, capsys):
     with pytest.raises(CorralError, match="out must be a file"):
         html.write([tmp_path], tmp_path)
     (tmp_path / "run").mkdir()
-    settings.save(Config("point-gather"), tmp_path / "run" / "config.toml")
+    config_file.save(Config("point-gather"), tmp_path / "run" / "config.toml")
     log.RunLog(tmp_path / "run", log.columns(["bombs"])).close()
     with pytest.raises(CorralError, match="run: no iterations to show yet"):
         html.write([tmp_path], tmp_path / "page.html")

@@ -3,10 +3,10 @@ import shutil
 import numpy as np
 import pytest
 
-from corral import log, settings
 from corral.config import PDO, Config
 from corral.errors import CorralError
 from corral.report import runs
+from corral.running import config_file, log
 
 
 def a_run(folder, config, values=(1.0,), shaped=None):
@@ -36,7 +36,7 @@ def test_seed_10_comes_after_seed_2(tmp_path):
     for seed in (10, 2):
         folder = tmp_path / f"seed-{seed}"
         folder.mkdir()
-        settings.save(Config("point-gather", seed=seed), folder / "config.toml")
+        config_file.save(Config("point-gather", seed=seed), folder / "config.toml")
         log.RunLog(folder, log.columns(["bombs"])).close()
     assert [run.config.seed for run in runs.find([tmp_path])] == [2, 10]
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from corral import CorralError, trust_region
+from corral.learning.distributions import Categorical, Gaussian
 from corral.trust_region import dual, fisher, subspace
-from corral.trust_region.fisher import Categorical, Gaussian
 from corral.trust_region.line_search import Checks
 
 CHECKED_BY_WHO_TAKES_THEM = {

@@ -7,8 +7,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from corral import CorralError
+from corral.learning.distributions import Categorical, Gaussian
 from corral.trust_region import fisher
-from corral.trust_region.fisher import Categorical, Gaussian
 
 OBSERVATIONS = np.random.default_rng(0).normal(size=(7, 3))
 

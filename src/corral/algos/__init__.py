@@ -1,6 +1,6 @@
 """One file per algorithm: `init` makes its state, `update` moves the policy. None imports another.
 
-Every update is a pure function of a `Local` model of the neighbourhood of the current policy (`corral.local`).
+Every update is a pure function of a `Local` model of the neighbourhood of the current policy (`corral.learning.surrogates`).
 """
 
 from types import ModuleType

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from corral import local as neighbourhood
 from corral.config import CPO
-from corral.local import Constraints, Local, Step
+from corral.learning import surrogates
+from corral.learning.surrogates import Constraints, Local, Step
 from corral.trust_region import dual
 from corral.trust_region.dual import Case
 
@@ -50,7 +50,7 @@ def update(config: CPO, state: State, local: Local, constraints: Constraints) ->
     c = constraints.value - limit
 
     g, B = local.gradients()
-    problem, residual = neighbourhood.restricted(local, g, B)
+    problem, residual = surrogates.restricted(local, g, B)
     solution = dual.solve(problem.q, problem.r, problem.S, c, local.trust.delta)
     # From outside the limits even the best feasible step may have to give up reward, so no gain is asked of it.
     recovering = solution.case >= Case.FEASIBLE_RECOVERY
@@ -60,9 +60,9 @@ def update(config: CPO, state: State, local: Local, constraints: Constraints) ->
     size = jnp.sqrt(jnp.diagonal(problem.S))
     largest = jnp.max(jnp.where(size > 0, c / jnp.where(size > 0, size, 1), -jnp.inf), initial=-jnp.inf)
     allowed = jnp.where(solution.case == Case.CONTRADICTORY, largest * size - c, -c)
-    found = neighbourhood.search(local, x, neighbourhood.unit(len(c)), jnp.maximum(allowed, 0), recovering)
+    found = surrogates.search(local, x, surrogates.unit(len(c)), jnp.maximum(allowed, 0), recovering)
     aimed = jnp.where(found.accepted, B.T @ x, 0)
     out_of_reach = (solution.case >= Case.RECOVERY) & (c > 0)
     shrunk = jnp.clip(excess, jnp.minimum(state.excess, 0), jnp.maximum(state.excess, 0))
     excess = jnp.where(out_of_reach, shrunk, excess)
-    return State(excess, aimed), neighbourhood.finish(local, found, residual, limit, solution, solution.nu)
+    return State(excess, aimed), surrogates.finish(local, found, residual, limit, solution, solution.nu)

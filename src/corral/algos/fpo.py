@@ -5,9 +5,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from corral import local as neighbourhood
 from corral.config import FPO
-from corral.local import Constraints, Local, Step
+from corral.learning import surrogates
+from corral.learning.surrogates import Constraints, Local, Step
 
 
 class State(NamedTuple):
@@ -28,4 +28,4 @@ def update(config: FPO, state: State, local: Local, constraints: Constraints) ->
     """One step along the natural gradient of the penalised return."""
     limit = constraints.limit
     price = jnp.full_like(limit, jnp.asarray(config.penalty))
-    return state, neighbourhood.unconstrained(local, neighbourhood.unit(len(limit)), limit, price)
+    return state, surrogates.unconstrained(local, surrogates.unit(len(limit)), limit, price)

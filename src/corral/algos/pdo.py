@@ -10,9 +10,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from corral import local as neighbourhood
 from corral.config import PDO
-from corral.local import Constraints, Local, Step
+from corral.learning import surrogates
+from corral.learning.surrogates import Constraints, Local, Step
 
 
 class State(NamedTuple):
@@ -29,6 +29,6 @@ def init(config: PDO, m: int) -> State:
 def update(config: PDO, state: State, local: Local, constraints: Constraints) -> tuple[State, Step]:
     """One step on the Lagrangian, then one on the multipliers."""
     lagrangian = jnp.concatenate([jnp.ones(1), -state.nu])
-    step = neighbourhood.unconstrained(local, lagrangian, constraints.limit, state.nu)
+    step = surrogates.unconstrained(local, lagrangian, constraints.limit, state.nu)
     nu = jnp.maximum(state.nu + config.rate * (constraints.value - constraints.limit), 0)
     return State(nu), step

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from corral import local as neighbourhood
 from corral.config import TRPO
-from corral.local import Constraints, Local, Step
+from corral.learning import surrogates
+from corral.learning.surrogates import Constraints, Local, Step
 
 
 class State(NamedTuple):
@@ -21,6 +21,4 @@ def init(config: TRPO, m: int) -> State:
 def update(config: TRPO, state: State, local: Local, constraints: Constraints) -> tuple[State, Step]:
     """One step along the natural gradient to the boundary of the trust region."""
     limit = constraints.limit
-    return state, neighbourhood.unconstrained(
-        local, neighbourhood.unit(len(limit)), limit, jnp.zeros_like(limit)
-    )
+    return state, surrogates.unconstrained(local, surrogates.unit(len(limit)), limit, jnp.zeros_like(limit))

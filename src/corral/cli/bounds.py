@@ -40,8 +40,8 @@ class Config:
 def main(argv: list[str]) -> int:
     """Run the command; 0 if every claim held, 1 if not."""
     config = parse(Config, argv, "bounds")
-    from corral.tabular.bounds_figure import bounds_figure
-    from corral.tabular.plotting import replacing
+    from corral.report.bounds_figure import bounds_figure
+    from corral.report.style import replacing
     from corral.tabular.survey import survey
 
     began = time.perf_counter()

@@ -13,7 +13,7 @@ import tyro
 from corral.cli import parse
 
 if TYPE_CHECKING:
-    from corral.evaluate import Evaluation
+    from corral.evaluation import Evaluation
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Config:
 def main(argv: list[str]) -> int:
     """Run the command; 1 if a limit is broken."""
     config = parse(Config, argv, "evaluate")
-    from corral.evaluate import evaluate
+    from corral.evaluation import evaluate
 
     with _progress() as advance:
         found = evaluate(config.directory, config.episodes, config.deterministic, config.seed, advance)

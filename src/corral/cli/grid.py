@@ -78,10 +78,10 @@ def main(argv: list[str]) -> int:
 def carry_out(experiments: "list[Experiment]", scale: str, out: Path, options: Options, command: str) -> int:
     """Train what is missing, make figures and tables, tell what was made; the exit status."""
     from corral import devices
+    from corral.cli.progress import GridProgress
     from corral.cli.train import console
     from corral.errors import require
     from corral.experiments import plan, runner, spec
-    from corral.experiments.progress import GridProgress
 
     chosen = [spec.choose(experiment, options.only) for experiment in experiments]
     chosen = [experiment for experiment in chosen if experiment.environments]

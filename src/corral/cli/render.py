@@ -17,8 +17,8 @@ from corral.errors import CorralError, require
 if TYPE_CHECKING:
     import numpy as np
 
-    from corral.envs.render import Actor, Trajectory
     from corral.envs.scenarios import Scenario
+    from corral.report.render.record import Actor, Trajectory
 
 # Frames per second, width, height: a GIF of full rate and size would be large.
 _FORMATS = {".mp4": (25.0, 640, 480), ".gif": (12.5, 480, 360), ".png": (0.0, 640, 480)}
@@ -61,14 +61,14 @@ def main(argv: list[str]) -> int:
     """Run the command; 1 if nothing can draw 3-D scenes here."""
     config = parse(Config, argv, "render")
     _check(config)
-    from corral.envs.render_gl import gl_backend
+    from corral.report.render.gl import gl_backend
 
     missing = ""
     try:
         gl_backend()  # before anything imports MuJoCo, which fails if MUJOCO_GL names what is not there
     except CorralError as error:
         missing = str(error)
-    from corral.envs.render import record
+    from corral.report.render.record import record
 
     cast = _random_cast(config) if config.policy == "random" else _trained_cast(config, Path(config.policy))
     out = _out(config)
@@ -95,7 +95,7 @@ def _check(config: Config) -> None:
 
 def _random_cast(config: Config) -> _Cast:
     from corral import envs
-    from corral.envs.render import random_actor
+    from corral.report.render.record import random_actor
 
     scenario = envs.scenario(config.env)
     return _Cast(scenario, random_actor(scenario, config.seed))
@@ -103,13 +103,14 @@ def _random_cast(config: Config) -> _Cast:
 
 def _trained_cast(config: Config, folder: Path) -> _Cast:
     """The policy of a run in the environment it was trained in, parameters included."""
-    from corral import envs, log, settings
+    from corral import envs
+    from corral.running import config_file, log
 
     envs.scenario(config.env)
     require(folder.is_dir(), f"policy must be `random` or the folder of a run, and {folder} is neither")
     folders = log.run_directories(folder)
     require(len(folders) == 1, f"{folder} holds {len(folders)} seeds: choose one, such as {folders[0]}")
-    trained = settings.load(folder / "config.toml")
+    trained = config_file.load(folder / "config.toml")
     require(
         trained.env == config.env,
         f"the policy in {folder} was trained in {trained.env}: it cannot act in {config.env}",
@@ -118,20 +119,20 @@ def _trained_cast(config: Config, folder: Path) -> _Cast:
     import jax
     import numpy as np
 
-    from corral import nets
-    from corral.evaluate import load_policy
+    from corral.evaluation import load_policy
+    from corral.learning import distributions
 
     scenario = envs.scenario(trained.env, **trained.task)
     policy, source = load_policy(folder, trained, scenario.spec)
     _say(f"policy from {source}")
-    draw = eqx.filter_jit(lambda policy, obs, key: nets.sample(policy(obs), key))
+    draw = eqx.filter_jit(lambda policy, obs, key: distributions.sample(policy(obs), key))
     keys = (jax.random.fold_in(jax.random.key(config.seed), step) for step in count())
     return _Cast(scenario, lambda obs: np.asarray(draw(policy, obs, next(keys))), trained.limit)
 
 
 def _out(config: Config) -> Path:
     """The file to write: the one asked for, but a GIF instead of an MP4 where there is no ffmpeg."""
-    from corral.envs.render_video import find_ffmpeg
+    from corral.report.render.video import find_ffmpeg
 
     actor = "random" if config.policy == "random" else Path(config.policy).resolve().name
     out = config.out or Path("runs") / "render" / f"{config.env}-{actor}.mp4"
@@ -142,8 +143,8 @@ def _out(config: Config) -> Path:
 
 
 def _write_map(path: Path, trajectories: "list[Trajectory]", cast: _Cast) -> None:
-    from corral.envs.render_map import top_down
-    from corral.files import write_atomically
+    from corral.report.render.top_view import top_down
+    from corral.running.files import write_atomically
 
     content = io.BytesIO()
     top_down(trajectories, cast.scenario, cast.limits).savefig(content, format="png", dpi=110)
@@ -152,8 +153,8 @@ def _write_map(path: Path, trajectories: "list[Trajectory]", cast: _Cast) -> Non
 
 def _write_scene(path: Path, trajectories: "list[Trajectory]", cast: _Cast) -> None:
     """The film or the single picture."""
-    from corral.envs.render_scene import Photographer
-    from corral.envs.render_video import find_ffmpeg, write_gif, write_mp4, write_picture
+    from corral.report.render.scene import Photographer
+    from corral.report.render.video import find_ffmpeg, write_gif, write_mp4, write_picture
 
     rate, width, height = _FORMATS[path.suffix]
     with Photographer(cast.scenario, cast.limits, width, height) as photographer:

@@ -26,15 +26,17 @@ class Config:
 def main(argv: list[str]) -> int:
     """Run the command; 130 if Ctrl-C ended it early."""
     config = parse(Config, argv, "resume")
-    from corral import devices, log, settings, training
+    from corral import devices
+    from corral.cli.display import Display
     from corral.cli.train import console, finish, on
-    from corral.display import Display
+    from corral.running import config_file, log
+    from corral.running import loop as training
 
     devices.join()
     devices.use_cache()
     devices.keep_memory()
     folders = log.run_directories(config.directory)
-    saved = settings.load(folders[0] / "config.toml")
+    saved = config_file.load(folders[0] / "config.toml")
     display = Display(console(config.json))
     display.past([list(log.read(folder).rows()) for folder in folders if (folder / log.FILE).is_file()])
     display.start(saved, saved.iterations, seeds=len(folders))

@@ -39,12 +39,12 @@ def main(argv: list[str]) -> int:
     import numpy as np
 
     from corral.errors import require
+    from corral.report.gridworld_figures import grid_figure, progress_figure
+    from corral.report.style import replacing
     from corral.tabular.cpo import exact_cpo
     from corral.tabular.gridworld import gridworld
-    from corral.tabular.gridworld_figures import grid_figure, progress_figure
     from corral.tabular.guaranteed import guaranteed_updates
     from corral.tabular.optimum import interior_policy, optimum
-    from corral.tabular.plotting import replacing
     from corral.tabular.update import softmax
 
     require(config.seed >= 0, f"seed must be at least 0, got {config.seed}")

@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from corral.display import Display
-    from corral.settings import RunOptions
-    from corral.training import Run
+    from corral.cli.display import Display
+    from corral.config import RunOptions
+    from corral.running.loop import Run
 
 
 def main(argv: list[str]) -> int:
     """Run the command; 130 if Ctrl-C ended it early."""
-    from corral import settings
+    from corral.cli import flags
 
-    config, options = settings.from_argv(argv)
+    config, options = flags.from_argv(argv)
     directory = _directory(options)
-    from corral import devices, training
-    from corral.display import Display
+    from corral import devices
+    from corral.cli.display import Display
+    from corral.running import loop as training
 
     devices.join()
     devices.use_cache()
@@ -100,8 +101,8 @@ def console(quiet: bool) -> "Console":
 
 def finish(run: "Run", as_json: bool) -> int:
     """Draw the figure and tell what was made; the exit status."""
-    from corral import log
-    from corral.figures import run_figure
+    from corral.report.run_figure import run_figure
+    from corral.running import log
 
     figure = run_figure(run.directory) if run.iterations else None
     folders = log.run_directories(run.directory)
@@ -128,8 +129,8 @@ def finish(run: "Run", as_json: bool) -> int:
 
 def _refused(folder: Path) -> str:
     """A word about updates that were not made; nothing where there are few."""
-    from corral import log
-    from corral.display import rejection
+    from corral.cli.display import rejection
+    from corral.running import log
 
     metrics = log.read(folder)
     refused = [row for row in metrics.rows() if not row["accepted"]]
@@ -143,7 +144,7 @@ def _refused(folder: Path) -> str:
 
 def _last_row(folder: Path) -> dict[str, Any] | None:
     """The newest row of a run, as JSON can say it: null for what is not a finite number."""
-    from corral import log
+    from corral.running import log
 
     rows = list(log.read(folder).rows())
     if not rows:

@@ -6,10 +6,10 @@ Importing this package registers the environments with Gymnasium; the names belo
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from corral.envs import gym_ids
+from corral.envs.gymnasium import ids as gym_ids
 
 if TYPE_CHECKING:
-    from corral.envs.base import (
+    from corral.envs.contract import (
         Autoreset,
         Box,
         ConstraintSpec,
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
         HostStep,
         Timestep,
     )
-    from corral.envs.gym_in import from_gymnasium
+    from corral.envs.engines.vector import VectorEnv
+    from corral.envs.gymnasium.wrap import from_gymnasium
     from corral.envs.registry import is_gymnasium, make, make_host, names, parameters, scenario, spec
-    from corral.envs.vector import VectorEnv
 
 __all__ = [
     "Autoreset",

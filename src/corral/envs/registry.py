@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any
 
-from corral.envs.base import Env, EnvSpec, HostEnv
+from corral.envs.contract import Env, EnvSpec, HostEnv
 from corral.envs.robots import ROBOTS
 from corral.envs.scenarios import Scenario
 from corral.envs.tasks import Circle, Gather, Task
@@ -62,10 +62,10 @@ def make(name: str, *, impl: str | None = None, robots: int = 16384, **changed: 
     """
     definition = scenario(name, **changed)
     if definition.robot.name == "point":
-        from corral.envs.point import PointEnv
+        from corral.envs.engines.point import PointEnv
 
         return PointEnv(definition)
-    from corral.envs.mjx import MjxEnv
+    from corral.envs.engines.mjx import MjxEnv
 
     return MjxEnv(definition, impl, robots)
 
@@ -77,11 +77,11 @@ def make_host(name: str, num_envs: int, threads: int | None = None, **changed: A
     require(num_envs >= 1, f"num_envs must be at least 1, got {num_envs}")
     definition = scenario(name, **changed)
     if definition.robot.name == "point":
-        from corral.envs.point import PointEnv
-        from corral.envs.vector import VectorEnv
+        from corral.envs.engines.point import PointEnv
+        from corral.envs.engines.vector import VectorEnv
 
         return VectorEnv(PointEnv(definition), num_envs)
-    from corral.envs.threads import ThreadedEnv
+    from corral.envs.engines.mujoco import ThreadedEnv
 
     return ThreadedEnv(definition, num_envs, threads)
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from corral.envs.base import Box, EnvSpec, Timestep
+from corral.envs.contract import Box, EnvSpec, Timestep
 from corral.envs.robots import Robot, RobotState
 from corral.envs.tasks import Task
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from corral.envs.base import ConstraintSpec
+from corral.envs.contract import ConstraintSpec
 from corral.envs.robots import Robot, RobotState
 from corral.errors import require
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from corral import log
 from corral.errors import CorralError, require
 from corral.experiments import plan, provenance
 from corral.experiments.spec import Experiment
-from corral.files import write_atomically
+from corral.running import log
+from corral.running.files import write_atomically
 
 COLUMNS = (
     "env_steps",

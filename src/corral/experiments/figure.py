@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from corral.experiments import stats
 from corral.experiments.data import Results
 from corral.experiments.spec import Experiment
 from corral.experiments.tables import constraint_title, env_title, number
-from corral.figures import STYLE
-from corral.files import write_atomically
-from corral.tabular.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
+from corral.report import stats
+from corral.report.run_figure import STYLE
+from corral.report.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
+from corral.running.files import write_atomically
 
 # In the order of the runs: the paper's CPO blue and ours red in every figure.
 COLOURS = (BLUE, RED, ORANGE, GREEN, PURPLE, SKY, BLACK, GREY)

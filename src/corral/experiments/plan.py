@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from corral import checkpoint, log
 from corral.config import Config, as_tuple
 from corral.experiments.spec import Entry, Experiment
+from corral.running import checkpoint, log
 
 HOST_STEPS = 100_000
 """On the CPU's engine runs go side by side until their batches hold this many steps together."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.experiments.plan import Job, config_hash
-from corral.files import write_atomically
+from corral.running.files import write_atomically
 
 FILE = "provenance.json"
 

@@ -13,14 +13,15 @@ from typing import Any, Literal
 
 import jax
 
-from corral import settings, training
+from corral.cli.progress import GridProgress, Part
 from corral.errors import CorralError
 from corral.experiments import plan
 from corral.experiments.plan import Job
-from corral.experiments.progress import GridProgress, Part
 from corral.experiments.provenance import Session
-from corral.files import write_atomically
-from corral.trainer import Trainer
+from corral.running import config_file
+from corral.running import loop as training
+from corral.running.files import write_atomically
+from corral.running.trainer import Trainer
 
 ERROR = "error.txt"
 """In the folder of a run that failed: why."""
@@ -119,7 +120,7 @@ def _train(
     progress.program(program, min(begins), [_part(waiting) for waiting in queue])
     for job in program:
         (job.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        settings.save(job.config, job.folder / "config.toml")
+        config_file.save(job.config, job.folder / "config.toml")
     session = Session(program, begins)
     watcher = _Watcher(progress, session, program[0].config.iterations, deadline)
     env = training.make_env(program[0].config, how.threads)

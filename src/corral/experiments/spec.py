@@ -24,10 +24,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from corral import config_file, presets
+from corral import presets
 from corral.config import ALGOS, CPO, Algo, Config, require_one_each
 from corral.envs import registry
 from corral.errors import CorralError, require
+from corral.running import config_file
 
 PAPER = ("fig1", "fig3", "fig4", "ablations")
 """The files that come with the package."""
@@ -113,7 +114,7 @@ class Experiment:
 
 def load(path: Path) -> Experiment:
     """The experiment in a file; whatever is wrong with it is said in one line that names the file and the key."""
-    content = config_file.content(path)
+    content = config_file.read(path)
     try:
         return _experiment(path.stem, content)
     except CorralError as error:

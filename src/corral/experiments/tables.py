@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from corral.experiments import stats
 from corral.experiments.data import Curve, Results
 from corral.experiments.spec import Experiment
-from corral.experiments.stats import Interval
-from corral.files import write_atomically
+from corral.report import stats
+from corral.report.stats import Interval
+from corral.running.files import write_atomically
 
 
 @dataclass(frozen=True)

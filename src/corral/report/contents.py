@@ -9,10 +9,10 @@ import numpy as np
 
 from corral import envs
 from corral.config import ALGOS, Config
-from corral.config_file import field_docs
 from corral.errors import CorralError
 from corral.report import paths
 from corral.report.runs import Group, Run, flat, summary
+from corral.running.config_file import field_docs
 from corral.trust_region.dual import Case
 
 _POINTS = 2000

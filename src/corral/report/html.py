@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from corral import __version__
 from corral.errors import require
-from corral.files import write_atomically
 from corral.report import contents, runs
+from corral.running.files import write_atomically
 
 # In this order: later scripts use what earlier ones define.
 _SCRIPTS = ("base.js", "series.js", "chart.js", "cases.js", "maps.js", "tables.js", "main.js")

@@ -7,13 +7,14 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from corral import envs, nets
+from corral import envs
 from corral.envs.models import WALL_HALF_THICKNESS, WALL_INNER
-from corral.envs.render import Trajectory, record
 from corral.envs.scenarios import Scenario
 from corral.envs.tasks import Circle, Gather
 from corral.errors import CorralError
-from corral.evaluate import load_policy
+from corral.evaluation import load_policy
+from corral.learning import distributions
+from corral.report.render.record import Trajectory, record
 from corral.report.runs import Run
 
 EPISODES = 4
@@ -22,7 +23,7 @@ _SEED = 0
 _POINTS = 300
 """Points of a path at most."""
 
-_draw = eqx.filter_jit(lambda policy, obs, key: nets.sample(policy(obs), key))
+_draw = eqx.filter_jit(lambda policy, obs, key: distributions.sample(policy(obs), key))
 
 
 def play(run: Run) -> dict[str, Any]:

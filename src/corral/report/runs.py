@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from corral import log, settings
 from corral.config import ALGOS, Config
 from corral.errors import CorralError, require
+from corral.running import config_file, log
 
 
 class Run(NamedTuple):
@@ -70,7 +70,7 @@ def _natural(path: Path | str) -> list[tuple[int, str]]:
 
 def _read(folder: Path) -> Run:
     try:
-        run = Run(folder, settings.load(folder / "config.toml"), log.read(folder))
+        run = Run(folder, config_file.load(folder / "config.toml"), log.read(folder))
         _check(run.metrics)
     except UnicodeDecodeError as error:
         raise CorralError(f"{folder / log.FILE} is not a text file: {error}") from error

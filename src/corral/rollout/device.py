@@ -11,11 +11,12 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from corral import devices, nets
+from corral import devices
 from corral.devices import ROWS
-from corral.envs.base import Env, Timestep, select
-from corral.estimate import Batch
-from corral.nets import Policy
+from corral.envs.contract import Env, Timestep, select
+from corral.learning import distributions
+from corral.learning.estimate import Batch
+from corral.learning.networks import Policy
 
 # After so many steps at most it is asked whether any episode is still going on. On a GPU every asking waits for the device.
 _STRETCH = 100
@@ -46,7 +47,7 @@ def collect(
 
     def act(states: Any, obs: Array, t: Array, keys: Array) -> tuple[Array, Any, Timestep]:
         z = jax.vmap(lambda policy, obs: policy(obs))(policies, obs)
-        action = nets.mode(z) if deterministic else jax.vmap(nets.sample)(z, keys)
+        action = distributions.mode(z) if deterministic else jax.vmap(distributions.sample)(z, keys)
         moved, out = move(states, action)
         # An episode that never says it ended is over at the horizon all the same.
         truncated = (out.truncated | (t == horizon - 1)) & ~out.terminated

@@ -11,11 +11,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key
 
-from corral import nets
-from corral.envs.base import Box, EnvSpec, HostEnv, asked
+from corral.envs.contract import Box, EnvSpec, HostEnv, asked
 from corral.errors import CorralError, require
-from corral.estimate import Batch
-from corral.nets import Policy
+from corral.learning import distributions
+from corral.learning.estimate import Batch
+from corral.learning.networks import Policy
 
 
 class Lanes:
@@ -63,7 +63,7 @@ def _noises(policy: Policy, obs: np.ndarray, key: Key[Array, ""]) -> Iterator[tu
 def _noise(policy: Policy, obs: Any, key: Key[Array, ""], block: Any) -> Array:
     z = policy(obs)
     keys = jax.random.split(jax.random.fold_in(key, block), _BLOCK)
-    return jax.vmap(lambda k: nets.noise(z, k))(keys)
+    return jax.vmap(lambda k: distributions.noise(z, k))(keys)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class _Question:
     structure: Any
     """Of the policy, without its arrays."""
     answer: Callable[..., Array]
-    """`nets.mode`, or `nets.act` which also takes noise."""
+    """`distributions.mode`, or `distributions.act` which also takes noise."""
 
     def __call__(self, obs: Any, arrays: list[Any], *noise: Any) -> Array:
         return self.answer(jax.tree.unflatten(self.structure, arrays)(obs), *noise)
@@ -125,7 +125,7 @@ def _play(
     limit = spec.horizon * -(-episodes // n) + spec.horizon
     log: list[tuple[np.ndarray, ...]] = []
     arrays, structure = jax.tree.flatten(policy)
-    ask = _Question(structure, nets.mode if deterministic else nets.act)
+    ask = _Question(structure, distributions.mode if deterministic else distributions.act)
     chance: Iterator[tuple[Any, ...]] = itertools.repeat(()) if deterministic else _noises(policy, obs, play)
     action = np.asarray(asked(ask, obs, arrays, *next(chance)))
     for _ in range(limit):

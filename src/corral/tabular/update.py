@@ -19,15 +19,7 @@ from jaxtyping import Float64
 
 from corral.errors import require, require_finite
 from corral.tabular.bounds import ROUNDING, Bound
-from corral.tabular.cmdp import (
-    CMDP,
-    ArrayLike,
-    Evaluation,
-    as_floats,
-    as_policy,
-    evaluate,
-    require_kind,
-)
+from corral.tabular.cmdp import CMDP, ArrayLike, Evaluation, as_floats, as_policy, evaluate, require_kind
 from corral.tabular.measures import promise_of
 from corral.trust_region import dual
 

@@ -11,48 +11,18 @@ product is one pass forward (J), one multiplication by M in closed form, one pas
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from corral.errors import require, require_finite, require_in, require_shape
+from corral.errors import require, require_finite, require_in
 from corral.trust_region._checks import require_floats
 
-__all__ = ["Categorical", "Gaussian", "categorical_metric", "gaussian_metric", "operator"]
+__all__ = ["operator"]
 
 Z = TypeVar("Z")
-
-
-class Gaussian(NamedTuple):
-    """Parameters of N independent Gaussians with diagonal covariance."""
-
-    mean: Float[Array, "*n a"]
-    log_std: Float[Array, "*n a"]
-
-
-class Categorical(NamedTuple):
-    """Parameters of N distributions over k actions."""
-
-    logits: Float[Array, "*n k"]
-
-
-def gaussian_metric(z: Gaussian, v: Gaussian) -> Gaussian:
-    """M v for a diagonal Gaussian: diag(1/σ²) on the mean, 2 on log σ (KL ≈ ½ Σ (Δμ/σ)² + Σ (Δ log σ)²)."""
-    for name, leaf in (("z.log_std", z.log_std), ("v.mean", v.mean), ("v.log_std", v.log_std)):
-        require_shape(name, leaf, z.mean.shape, "as z.mean")
-    return Gaussian(v.mean * jnp.exp(-2 * z.log_std), 2 * v.log_std)
-
-
-def categorical_metric(z: Categorical, v: Categorical) -> Categorical:
-    """M v for a softmax: diag(p) − ppᵀ, the covariance of the one-hot action."""
-    require_shape("v.logits", v.logits, z.logits.shape, "as z.logits")
-    p = jax.nn.softmax(z.logits)
-    return Categorical(p * v.logits - p * jnp.sum(p * v.logits, axis=-1, keepdims=True))
-
-
-_METRICS: dict[type, Callable[[Any, Any], Any]] = {Gaussian: gaussian_metric, Categorical: categorical_metric}
 
 
 def operator(
@@ -65,18 +35,19 @@ def operator(
 ) -> Callable[[Float[Array, "p k"]], Float[Array, "p k"]]:
     """V ↦ (H + damping·I)V for matrices V of k columns, with `parameters` linearised once at θ.
 
-    `parameters(θ)` gives the distribution parameters of all N states, leaves with leading axis N. `weights` (N,) sum
-    to one and default to 1/N each. `metric(z, v)` multiplies by M; it is known for `Gaussian` and `Categorical`, and for
-    any other distribution it has to be given.
+    `parameters(θ)` gives the distribution parameters z of all N states, leaves with leading axis N. `weights` (N,) sum
+    to one and default to 1/N each. `metric(z, v)` multiplies by M; a distribution that brings its own as a method
+    `z.metric(v)` needs none.
     """
     require_floats("theta", theta, (None,), "(parameters,)")
     require_in("damping", damping, 0.0, math.inf, closed="[)")
     z, forward = jax.linearize(parameters, theta)
     backward = jax.linear_transpose(forward, theta)
-    multiply = metric or _METRICS.get(type(z))
-    if multiply is None:
-        known = " and ".join(kind.__name__ for kind in _METRICS)
-        require(False, f"metric must be given for {type(z).__name__}; it is known for {known} only")
+    multiply = metric or getattr(type(z), "metric", None)
+    require(
+        multiply is not None,
+        f"metric must be given: {type(z).__name__} has no method `metric` that multiplies by its Fisher matrix",
+    )
     leading = {leaf.shape[:1] for leaf in jax.tree.leaves(z)}
     require(
         len(leading) == 1 and () not in leading,

@@ -1,0 +1,114 @@
+"""Steps per second: the raw engine, our environment, our environment with the policy."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from benchmarks.bench import raw
+from benchmarks.bench.clock import Note, Row, Run, rates, ratios, spread
+from corral import devices, envs, presets
+from corral.config import Config
+from corral.envs import Autoreset, Env
+from corral.envs.engines.mujoco import ThreadedEnv
+from corral.rollout.host import Lanes
+from corral.running import loop as training
+from corral.running.trainer import Trainer
+
+
+def measure(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
+    """One row per environment."""
+    for name in names:
+        note(f"sampling: {name}")
+        config = presets.preset(name, "paper")
+        if quick:
+            config = replace(config, batch_size=4 * envs.spec(name).horizon)
+        yield _row(config, repeats=2 if quick else 7, steps=10 if quick else 100)
+
+
+def _row(config: Config, repeats: int, steps: int) -> Row:
+    env = training.make_env(config)
+    # The raw engine and the environment get the robots that training has; on a device many where episodes are short.
+    policy, robots = with_policy(config, env)
+    if isinstance(env, Lanes):
+        fleet = envs.make_host(config.env, robots, devices.cores())
+        assert isinstance(fleet, ThreadedEnv)
+        raws, ours = raw.c_engines(fleet, steps), host_env(fleet, steps)
+        threads = devices.cores()
+    else:
+        mesh, threads = devices.mesh(), 0
+        name, run = raw.device_engine(env, robots, steps, mesh)
+        raws, ours = {name: run}, device_env(env, robots, steps, mesh)
+    found = rates({**raws, "environment": ours, "policy": policy}, repeats)
+    best = max(raws, key=lambda name: spread(found[name])[0])
+    return {
+        "env": config.env,
+        "robots": robots,
+        "threads": threads,
+        "engine": best,
+        "raw": spread(found[best]),
+        "environment": spread(found["environment"]),
+        "environment_of_raw": ratios(found["environment"], found[best]),
+        "policy": spread(found["policy"]),
+        "policy_of_raw": ratios(found["policy"], found[best]),
+        "raws": {name: spread(found[name]) for name in raws},
+    }
+
+
+def robots_of(config: Config) -> int:
+    """As many as there are episodes in a batch, on each device alike."""
+    share = len(jax.devices())
+    return share * max(1, config.batch_size // envs.spec(config.env).horizon // share)
+
+
+def host_env(env: ThreadedEnv, steps: int) -> Run:
+    """Our environment on threads, random actions."""
+    size = env.spec.action.size
+    actions = np.random.default_rng(0).uniform(-1, 1, (steps, env.num_envs, size)).astype(np.float32)
+
+    def run() -> int:
+        env.reset(0)
+        for action in actions:
+            env.step(action)
+        return steps * env.num_envs
+
+    return run
+
+
+def device_env(env: Env, robots: int, steps: int, mesh: Mesh | None = None) -> Run:
+    """Our environment in a scan, random actions, robots that end starting afresh."""
+    size = env.spec.action.size
+
+    def begin(count: int, key: Any, _: None) -> Any:
+        return Autoreset(env, count).reset(key)[0]
+
+    def play(count: int, key: Any, state: Any) -> Any:
+        def step(state: Any, key: Any) -> tuple[Any, Any]:
+            actions = jax.random.uniform(key, (count, size), minval=-1, maxval=1)
+            state, timestep, final_obs = Autoreset(env, count).step(state, actions)
+            # Sums, so that nothing can be left out as unused.
+            return state, [jnp.sum(part) for part in (*timestep, final_obs)]
+
+        return jax.lax.scan(step, state, jax.random.split(key, steps))[1]
+
+    key = jax.random.key(0)
+    start, simulate = raw.on_each(mesh, robots, begin)(key, None), raw.on_each(mesh, robots, play)
+
+    def run() -> int:
+        jax.block_until_ready(simulate(key, start))
+        return steps * robots
+
+    return run
+
+
+def with_policy(config: Config, env: Env | Lanes) -> tuple[Run, int]:
+    """Sampling as in training: a batch of whole episodes under an untrained policy; and the robots that play them."""
+    trainer = Trainer([config], env)
+    state = trainer.initial()
+    plan = trainer.plan(state, None)
+    robots = sum(lane.num_envs for lane in env.envs) if isinstance(env, Lanes) else plan.robots
+    return lambda: int(jnp.sum(trainer.sample(state, plan, 0).valid)), robots

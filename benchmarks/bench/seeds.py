@@ -1,0 +1,80 @@
+"""Many seeds side by side in one program: steps per second, sampled and over whole iterations, against their number."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import jax
+
+from benchmarks.bench.clock import Note, Row, seconds, spread
+from benchmarks.bench.iteration import Iterations, against_floor, timed, warmed_up
+from corral import envs, presets
+from corral.config import Config
+
+POINT = (1, 10, 40, 160)
+ANTS = 10
+FLOOR = ("point-circle", "ant-circle")
+"""Environments whose largest case is also measured against its floor."""
+
+
+def configs(name: str, count: int, batch: int | None = None) -> list[Config]:
+    """So many seeds of the paper's settings."""
+    config = presets.preset(name, "paper")
+    size = config.batch_size if batch is None else max(batch, 2 * envs.spec(name).horizon)
+    return [replace(config, seed=seed, batch_size=size) for seed in range(count)]
+
+
+def measure(
+    cases: Sequence[tuple[str, int]], batch: int | None, repeats: int, note: Note, with_floor: Sequence[str]
+) -> Iterator[Row]:
+    """A row for each (environment, number of seeds); those of the environments in `with_floor` against their floor."""
+    for case in cases:
+        note(f"seeds: {case[0]}, {case[1]}: compiling")
+        ready = _prepared(configs(*case, batch))
+        if isinstance(ready, str):
+            yield {"env": case[0], "seeds": case[1], "failed": ready}
+            continue
+        note(f"seeds: {case[0]}, {case[1]}: {repeats} iterations")
+        row = {"env": case[0], "seeds": case[1], **_measured(ready, repeats)}
+        if case[0] in with_floor and case == max(c for c in cases if c[0] == case[0]):
+            row |= {"against_floor": against_floor(ready, repeats)}
+        del ready
+        yield row
+
+
+def _prepared(chosen: list[Config]) -> Iterations | str:
+    """Compiled and warmed up, or why not."""
+    try:
+        return warmed_up(chosen)
+    except jax.errors.JaxRuntimeError as error:
+        return str(error).splitlines()[0][:200]
+
+
+def _measured(started: Iterations, repeats: int) -> Row:
+    """Whole iterations, and sampling alone in turns with them."""
+    trainer, state, plan, first = started
+    jax.block_until_ready(trainer.sample(state, plan, 0))
+    steps, whole, sampling, updating = [], [], [], []
+    for _ in range(repeats):
+        state, rows, time = timed(trainer, state, plan)
+        steps.append(sum(float(row["steps"]) for row in rows))
+        whole.append(time)
+        updating.append(float(rows[0]["seconds_updating"]))
+        sampling.append(seconds(partial(trainer.sample, state, plan, 0)))
+    return {
+        "robots": len(trainer.configs) * plan.robots,
+        "steps": spread(steps),
+        "first_seconds": first,
+        "seconds": spread(whole),
+        "updating": spread(updating),
+        "sampled_per_second": spread(s / t for s, t in zip(steps, sampling, strict=True)),
+        "steps_per_second": spread(s / t for s, t in zip(steps, whole, strict=True)),
+    }
+
+
+def default_cases(backend: str, quick: bool) -> list[tuple[str, int]]:
+    """What a machine is asked: the figure of the Point on both, ten Ants on an accelerator alone."""
+    if backend == "cpu":
+        return [("point-gather", 2)] if quick else [("point-circle", n) for n in (1, 2, 5)]
+    point = [("point-circle", n) for n in ((1, 10) if quick else POINT)]
+    return [("ant-circle", 2 if quick else ANTS), *point]

@@ -1,0 +1,96 @@
+"""The matrix products an update cannot do without, from its configuration: the numerator of every floor.
+
+Activations of one forward pass serve the gradients and the Fisher products, and no row that is padding or held out is
+counted: what the program does beyond this is what remains between it and the floor.
+"""
+
+from typing import NamedTuple
+
+from benchmarks.bench.floors import Sizes, Work, backward, fisher, forward, times, total
+from corral.config import Config
+from corral.envs.contract import EnvSpec
+from corral.learning.surrogates import stride
+
+
+class Done(NamedTuple):
+    """What of an update depends on the data."""
+
+    tried: float
+    """Candidates of the line search."""
+    epochs: float = 0
+    """Passes of Adam over the batch."""
+
+
+class Nets(NamedTuple):
+    """Layer widths of the three kinds of network."""
+
+    policy: Sizes
+    critic: Sizes
+    predictor: Sizes
+
+
+def nets(config: Config, spec: EnvSpec) -> Nets:
+    """The networks of a configuration."""
+    o, hidden = spec.observation_size, config.networks.hidden
+    return Nets(
+        (o, *hidden, spec.action.size),
+        (o + config.critic.sees_time, *hidden, 1),
+        (o, config.shaping.hidden, 1),
+    )
+
+
+def parts(config: Config, spec: EnvSpec, rows: int, done: Done) -> dict[str, Work]:
+    """Work of each part of an update on `rows` samples."""
+    m, k = len(spec.constraints), nets(config, spec)
+    each = 1 + m
+    some = rows // stride(config.trust.fisher_fraction)
+    # One more product after conjugate gradients: HV, for the subproblem on their span.
+    products = config.trust.cg_iterations + 1
+    # The forward pass is counted with g and B; linearising for Fisher products needs no other.
+    return {
+        "values": times(each, forward(k.critic, rows)),
+        "gradients": total([forward(k.policy, rows), backward(k.policy, rows, each)]),
+        "fisher": times(products, fisher(k.policy, some, each)),
+        "dual": {},
+        "line_search": times(done.tried, forward(k.policy, rows)),
+        "critics": times(each, _critic(config, k.critic, rows, some, done)),
+        "predictor": times(m * config.shape_costs, _predictor(config, k.predictor, rows)),
+    }
+
+
+def _critic(config: Config, sizes: Sizes, rows: int, some: int, done: Done) -> Work:
+    critic = config.critic
+    if critic.method == "natural":
+        # Residuals before and after the step, their gradient, and 10 conjugate-gradient iterations.
+        return total([times(2, forward(sizes, rows)), backward(sizes, rows), times(10, fisher(sizes, some))])
+    size = min(critic.minibatch, rows)
+    steps = rows / size * (1 - critic.held_out)
+    train = times(steps * done.epochs, total([forward(sizes, size), backward(sizes, size)]))
+    # The error on the held-out rows, before the first epoch and after each.
+    return total([train, times(critic.held_out * (1 + done.epochs), forward(sizes, rows))])
+
+
+def _predictor(config: Config, sizes: Sizes, rows: int) -> Work:
+    """The bonus, and so many full-batch steps."""
+    step = total([forward(sizes, rows), backward(sizes, rows)])
+    return total([forward(sizes, rows), times(config.shaping.steps, step)])
+
+
+POLICY = ("gradients", "fisher", "dual", "line_search")
+"""Parts of the policy's own update."""
+
+
+def policy_update(config: Config, spec: EnvSpec, rows: int, done: Done) -> Work:
+    """Of the policy's own update."""
+    found = parts(config, spec, rows, done)
+    return total([found[name] for name in POLICY])
+
+
+def update(config: Config, spec: EnvSpec, rows: int, done: Done) -> Work:
+    """Of a whole update."""
+    return total(list(parts(config, spec, rows, done).values()))
+
+
+def acting(config: Config, spec: EnvSpec, rows: int) -> Work:
+    """Of drawing the actions of so many steps."""
+    return forward(nets(config, spec).policy, rows)

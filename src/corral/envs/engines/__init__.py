@@ -1,0 +1,1 @@
+"""The engines that move robots: kinematic JAX, MJX, MuJoCo's C engine on threads."""

@@ -1,0 +1,195 @@
+"""Ant and Humanoid on MJX: the functional side of the contract, for accelerators.
+
+Two implementations of the same physics: Warp (NVIDIA only, about three times faster) and JAX (anywhere). A
+step is `mjx.step` and then the derived quantities of the new state: kinematics for a robot that only needs
+its centre of mass, a whole forward pass for one that feels contact forces. The state holds positions,
+velocities and the solver's warm start; all else is derived, so starting afresh replaces a few hundred bytes
+and not an `mjx.Data`.
+"""
+
+import contextlib
+import copy
+import io
+import warnings
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import mujoco
+from jaxtyping import Array, Bool, Float, Key
+
+from corral.envs.contract import Env, EnvSpec, Timestep
+from corral.envs.models import compile_model
+from corral.envs.robots import RobotState
+from corral.envs.scenarios import Episode, Scenario
+from corral.envs.tasks import Gather
+from corral.errors import require
+
+with contextlib.redirect_stdout(io.StringIO()):  # it prints a line if Warp is not there
+    from mujoco import mjx
+    from mujoco.mjx.warp import WARP_INSTALLED
+if WARP_INSTALLED:
+    import warp
+
+    warp.config.log_level = 30  # warnings; else a line on standard output for every kernel it compiles
+
+# Newton iterations and line-search iterations: JAX runs every robot as long as the slowest, Warp does not.
+_ITERATIONS = {"jax": (4, 8), "warp": (10, 20)}
+# Warp's room per robot: contacts (pooled among all robots) and rows of the constraint matrix.
+# docs/environments.md has the counts seen in motion.
+_CONTACTS = 16
+_CONSTRAINTS = 64
+# Of Warp's overflow bits those that mean lost contacts: constraint rows, broad and narrow phase, convex pairs. The
+# others say that the solver used all its iterations.
+_NO_ROOM = 0b11111
+
+
+def default_impl() -> str:
+    """Warp on an NVIDIA GPU if it is installed, else JAX."""
+    return "warp" if jax.default_backend() == "gpu" and WARP_INSTALLED else "jax"
+
+
+class MjxState(NamedTuple):
+    """The state of an MJX environment."""
+
+    qpos: Array
+    """(nq,)"""
+    qvel: Array
+    """(nv,)"""
+    warmstart: Array
+    """(nv,) accelerations the solver starts from."""
+    episode: Episode
+
+
+class MjxEnv(Env):
+    """A scenario on MJX; `robots` is how many the accelerator must have room for at once (Warp only)."""
+
+    scenario: Scenario = eqx.field(static=True)
+    impl: str = eqx.field(static=True)
+    _stepping: "_Simulator" = eqx.field(static=True)
+    """Without sensors, for the four passes of a Runge-Kutta step."""
+    _sensing: "_Simulator" = eqx.field(static=True)
+    """With sensors; of a robot that feels no contacts always the JAX one, of which kinematics is enough."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        impl: str | None = None,
+        robots: int = 16384,
+        iterations: tuple[int, int] | None = None,
+    ) -> None:
+        self.scenario = scenario
+        self.impl = default_impl() if impl is None else impl
+        require(self.impl in _ITERATIONS, f'impl must be "warp" or "jax", got {impl!r}')
+        require(robots >= 1, f"robots must be at least 1, got {robots}")
+        model = copy.copy(compile_model(scenario.robot.name, isinstance(scenario.task, Gather)))
+        # MJX never resets on its own, and Warp does not know the flag that forbids it.
+        model.opt.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)
+        model.opt.iterations, model.opt.ls_iterations = iterations or _ITERATIONS[self.impl]
+        feels = scenario.robot.wrench_size > 0
+        sensing = self.impl if feels else "jax"
+        self._sensing = _Simulator(model, sensing, robots)
+        model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
+        self._stepping = _Simulator(model, self.impl, robots)
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Of the scenario."""
+        return self.scenario.spec
+
+    def reset(self, key: Key[Array, ""]) -> tuple[MjxState, Float[Array, " o"]]:
+        """At the robot's start, but for the noise."""
+        qpos, qvel, episode = self.scenario.start(key)
+        rest = jnp.zeros_like(qvel)
+        state = self._derive(qpos, qvel, rest, jnp.zeros(self.spec.action.size))
+        return MjxState(qpos, qvel, rest, episode), self.scenario.observe(episode, state)
+
+    def step(self, state: MjxState, action: Float[Array, " a"]) -> tuple[MjxState, Timestep]:
+        """One Runge-Kutta step of the physics, then the scenario's judgement of the new state."""
+        control = self.scenario.control(action)
+        data = self._stepping.data(state.qpos, state.qvel, state.warmstart, control)
+        data = mjx.step(self._stepping.model, data)
+        if self.impl == "warp":
+            _report_overflow((data._impl.overflow & _NO_ROOM) != 0)
+        robot_state = self._derive(data.qpos, data.qvel, data.qacc_warmstart, control)
+        episode, timestep = self.scenario.advance(state.episode, robot_state, action)
+        return MjxState(data.qpos, data.qvel, data.qacc_warmstart, episode), timestep
+
+    def _derive(
+        self,
+        qpos: Float[Array, " q"],
+        qvel: Float[Array, " v"],
+        warmstart: Float[Array, " v"],
+        control: Array,
+    ) -> RobotState:
+        """Centre of mass, its velocity and contact wrenches of a state; contact forces also depend on the
+        control.
+        """
+        model, data = self._sensing.model, self._sensing.data(qpos, qvel, warmstart, control)
+        if self.scenario.robot.wrench_size == 0:
+            data = mjx.kinematics(model, data)
+            data = mjx.com_pos(model, data)
+            data = mjx.com_vel(model, data)
+            data = mjx.subtree_vel(model, data)
+            return RobotState(qpos, qvel, data.subtree_com[1], data._impl.subtree_linvel[1], jnp.zeros(0))
+        data = mjx.forward(model, data)
+        com, com_vel = data.sensordata[:3], data.sensordata[3:6]
+        return RobotState(qpos, qvel, com, com_vel, data._impl.cfrc_ext.reshape(-1))
+
+
+class _Simulator:
+    """A model on the device and the means to make an `mjx.Data` for it; compared by identity, so it can be static."""
+
+    def __init__(self, model: mujoco.MjModel, impl: str, robots: int) -> None:
+        self.model = mjx.put_model(model, impl=impl)
+        if impl == "warp":
+            # Warp would print a line at every overflow of every robot; `_report_overflow` says it once.
+            self.model = self.model.tree_replace({"opt._impl.warn_overflow": 0})
+            data = mjx.make_data(model, impl=impl, naconmax=_CONTACTS * robots, njmax=_CONSTRAINTS)
+        else:
+            data = mjx.make_data(model, impl=impl)
+        # Nearly all of an empty state is zeros. They are made where they are needed: as constants of the compiled
+        # program, Warp's room for the contacts of many robots would be 100 MB of it.
+        leaves, self._structure = jax.tree.flatten(data)
+        self._leaves = [
+            leaf if leaf.any() else jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves
+        ]
+
+    def data(self, qpos: Array, qvel: Array, warmstart: Array, control: Array) -> Any:
+        """The state of one robot."""
+        leaves = [
+            jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x for x in self._leaves
+        ]
+        empty = jax.tree.unflatten(self._structure, leaves)
+        return empty.replace(qpos=qpos, qvel=qvel, qacc_warmstart=warmstart, ctrl=control)
+
+
+_overflow_reported = False
+
+
+def _warn_of_overflow() -> None:
+    global _overflow_reported
+    if not _overflow_reported:
+        _overflow_reported = True
+        warnings.warn(
+            "Warp ran out of room for contacts or constraints: some contacts were ignored in some robots. "
+            "This is said once; make the environment with a larger `robots`.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+@jax.custom_batching.custom_vmap
+def _report_overflow(overflow: Bool[Array, ""]) -> Bool[Array, ""]:
+    """Warn, once in the life of the process, if any robot of the batch overflowed."""
+    jax.lax.cond(overflow, lambda: jax.debug.callback(_warn_of_overflow), lambda: None)
+    return overflow
+
+
+@_report_overflow.def_vmap
+def _report_any_overflow(
+    axis_size: int, in_batched: list[bool], overflow: Bool[Array, " n"]
+) -> tuple[Bool[Array, ""], bool]:
+    # The condition must be a scalar, or the callback would run for every robot whatever it says.
+    return _report_overflow(jnp.any(overflow)), False

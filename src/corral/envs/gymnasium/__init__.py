@@ -1,0 +1,1 @@
+"""Gymnasium in both directions: its environments as ours, ours as its own."""

@@ -1,0 +1,25 @@
+"""The names of Corral's environments in Gymnasium's registry.
+
+Gymnasium has had no plugins since 1.0, so `import corral.envs` registers them; nothing heavy is imported for it.
+"""
+
+import gymnasium
+
+# The name in Gymnasium -> the name in Corral's own registry
+IDS = {
+    f"corral/{robot.title()}{task.title()}-v0": f"{robot}-{task}"
+    for task in ("circle", "gather")
+    for robot in ("point", "ant", "humanoid")
+}
+
+
+def register() -> None:
+    """Make `gymnasium.make("corral/AntCircle-v0")` work; harmless when done twice."""
+    for gymnasium_id, name in IDS.items():
+        if gymnasium_id not in gymnasium.registry:
+            gymnasium.register(
+                gymnasium_id,
+                entry_point="corral.envs.gymnasium.export:make_env",
+                vector_entry_point="corral.envs.gymnasium.export:make_vec_env",
+                kwargs={"name": name},
+            )

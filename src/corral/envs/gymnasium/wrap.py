@@ -1,0 +1,225 @@
+"""Any Gymnasium environment as a `HostEnv`, with costs from the user's functions or from `info`."""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import flatdim, flatten
+
+from corral.envs.contract import Box, ConstraintSpec, Discrete, EnvSpec, HostEnv, HostStep
+from corral.errors import CorralError, require
+
+Cost = Callable[[Any, Any, Any, dict[str, Any]], float]
+"""cost(obs, action, next_obs, info) -> what this step costs; obs and action as the Gymnasium environment has
+them.
+"""
+
+
+def from_gymnasium(
+    make: str | Callable[[], Any],
+    num_envs: int,
+    constraints: Sequence[ConstraintSpec] = (),
+    costs: Sequence[Cost] | None = None,
+    horizon: int | None = None,
+    parameters: Mapping[str, Any] | None = None,
+) -> HostEnv:
+    """`num_envs` copies of a Gymnasium environment, by its id or by a function that makes one.
+
+    The costs of the constraints come from `costs`, one function each, or else from the environment: by name
+    from `info["costs"]`, or from `info["cost"]` or the third of six values that `step` returns (as in
+    Safety-Gymnasium) if there is a single constraint. `horizon` is needed where the environment states no
+    `max_episode_steps`. `parameters` are further arguments of `gymnasium.make`, with an id.
+
+    Observations are flattened. Actions of a bounded box are mapped from [-1, 1] onto it and clipped. What is not a finite
+    number is an error, named.
+    """
+    require(num_envs >= 1, f"num_envs must be at least 1, got {num_envs}")
+    require(
+        costs is None or len(costs) == len(constraints),
+        f"costs must have a function for each of the {len(constraints)} constraints, got {len(costs or ())}",
+    )
+    require(
+        isinstance(make, str) or not parameters,
+        "parameters go with an id: a function that makes an environment knows them itself",
+    )
+    made = [_made(make, parameters or {}) if isinstance(make, str) else make() for _ in range(num_envs)]
+    require(
+        len(set(map(id, made))) == num_envs,
+        f"the function that makes {type(made[0]).__name__} must make a new one each time it is called: it gave the same "
+        "twice. Hand over the environment itself, and one robot is trained with it",
+    )
+    return _GymnasiumHost(made, tuple(constraints), costs, horizon)
+
+
+def _made(name: str, parameters: Mapping[str, Any]) -> Any:
+    """By its id; whatever is said against it, by Gymnasium or by what it imports and calls, is said in a line."""
+    try:
+        return gymnasium.make(name, **parameters)
+    except Exception as error:
+        raise CorralError(f"Gymnasium cannot make {name}: {error or type(error).__name__}") from error
+
+
+class _GymnasiumHost(HostEnv):
+    def __init__(
+        self,
+        envs: list[Any],
+        constraints: tuple[ConstraintSpec, ...],
+        costs: Sequence[Cost] | None,
+        horizon: int | None,
+    ) -> None:
+        first = envs[0]
+        stated = getattr(first.spec, "max_episode_steps", None) if getattr(first, "spec", None) else None
+        horizon = horizon if horizon is not None else stated
+        name = first.spec.id if getattr(first, "spec", None) else type(first).__name__
+        require(
+            horizon is not None,
+            f"horizon must be given: {name} states no max_episode_steps (on the command line: --task max_episode_steps N)",
+        )
+        space = first.action_space
+        match space:
+            case gymnasium.spaces.Discrete():
+                action: Box | Discrete = Discrete(int(space.n), int(space.start))
+            case gymnasium.spaces.Box():
+                bounds = [tuple(map(float, end.ravel())) for end in (space.low, space.high)]
+                low, high = bounds if space.is_bounded() else (None, None)
+                action = Box(int(np.prod(space.shape)), low, high, tuple(space.shape))
+            case _:
+                raise CorralError(f"{name} has actions of {space}; only Box and Discrete are supported")
+        assert horizon is not None
+        self.spec = EnvSpec(name, flatdim(first.observation_space), action, int(horizon), constraints)
+        self.num_envs = len(envs)
+        self._envs = envs
+        self._costs = costs
+        self._seed = 0
+        self._episodes = np.zeros(self.num_envs, int)
+        self._steps = np.zeros(self.num_envs, int)
+        self._latest: list[Any] = [None] * self.num_envs
+        self._obs = np.zeros((self.num_envs, self.spec.observation_size), np.float32)
+
+    def reset(self, seed: int) -> np.ndarray:
+        self._seed = seed
+        self._episodes[:] = 0
+        for slot in range(self.num_envs):
+            self._begin(slot)
+        return self._obs.copy()
+
+    def step(self, actions: np.ndarray, active: np.ndarray | None = None, restart: bool = True) -> HostStep:
+        n, m = self.num_envs, len(self.spec.constraints)
+        reward, costs = np.zeros(n, np.float32), np.zeros((n, m), np.float32)
+        terminated, truncated = np.zeros((2, n), bool)
+        final_obs = self._obs.copy()
+        for slot in range(n) if active is None else np.flatnonzero(active).tolist():
+            action = self._to_env(actions[slot])
+            next_obs, earned, cost, ended, cut, info = _step(self.spec.name, self._envs[slot], action)
+            flat = self._flat(next_obs)
+            paid = self._price(self._latest[slot], action, next_obs, info, cost)
+            self._latest[slot] = self._kept(next_obs)
+            self._steps[slot] += 1
+            self._require_finite(slot, observation=flat, reward=earned, costs=paid)
+            final_obs[slot], reward[slot], costs[slot] = flat, earned, paid
+            terminated[slot] = ended
+            truncated[slot] = (cut or self._steps[slot] >= self.spec.horizon) and not ended
+            self._obs[slot] = final_obs[slot]
+            if terminated[slot] or truncated[slot]:
+                self._episodes[slot] += 1
+                self._begin(slot)
+        nothing_broke = np.zeros(n, bool)
+        return HostStep(self._obs.copy(), reward, costs, terminated, truncated, final_obs, nothing_broke)
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+    def _begin(self, slot: int) -> None:
+        """Start the slot's next episode from its own stream of randomness."""
+        stream = np.random.SeedSequence((self._seed, slot, int(self._episodes[slot])))
+        env = self._envs[slot]
+        begun = env.reset(seed=int(stream.generate_state(1)[0]))
+        require(
+            isinstance(begun, tuple) and len(begun) == 2 and isinstance(begun[1], dict),
+            f"{self.spec.name}: reset must return an observation and a dict, got {type(begun).__name__}",
+        )
+        obs, _ = begun
+        self._latest[slot], self._obs[slot] = self._kept(obs), self._flat(obs)
+        self._steps[slot] = 0
+        self._require_finite(slot, observation=self._obs[slot])
+
+    def _kept(self, obs: Any) -> Any:
+        """For the cost functions, which see it beside the next one: an environment may go on to write into its own array."""
+        return copy.deepcopy(obs) if self._costs else None
+
+    def _require_finite(self, slot: int, **fields: Any) -> None:
+        for name, value in fields.items():
+            bad = np.asarray(value)[~np.isfinite(value)]
+            if bad.size:
+                raise CorralError(
+                    f"{self.spec.name} handed out {bad.flat[0]} as {name} after {self._steps[slot]} steps of an episode"
+                )
+
+    def _flat(self, obs: Any) -> np.ndarray:
+        space = self._envs[0].observation_space
+        try:
+            flat = np.asarray(flatten(space, obs), np.float32)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CorralError(
+                f"{self.spec.name} handed out an observation that is not of {space}: {error}"
+            ) from error
+        size = self.spec.observation_size
+        require(
+            flat.shape == (size,),
+            f"{self.spec.name} handed out an observation of {flat.size} numbers, and its observation_space has {size}",
+        )
+        return flat
+
+    def _to_env(self, action: Any) -> Any:
+        outside = self.spec.action.outside(np.asarray(action))
+        if isinstance(self.spec.action, Discrete):
+            return int(outside)
+        return outside.astype(self._envs[0].action_space.dtype)
+
+    def _price(
+        self, obs: Any, action: Any, next_obs: Any, info: dict[str, Any], cost: float | None
+    ) -> list[float]:
+        """The costs of one step, one per constraint."""
+        constraints = self.spec.constraints
+        if self._costs is not None:
+            return [
+                _number(self.spec.name, f"the cost of {constraint.name}", price(obs, action, next_obs, info))
+                for constraint, price in zip(constraints, self._costs, strict=True)
+            ]
+        by_name = info.get("costs", {})
+        if constraints and all(constraint.name in by_name for constraint in constraints):
+            return [_number(self.spec.name, f"the cost of {c.name}", by_name[c.name]) for c in constraints]
+        cost = info.get("cost") if cost is None else cost
+        if len(constraints) > 1 or (constraints and cost is None):
+            raise CorralError(
+                f"{self.spec.name} reports no cost for {[c.name for c in constraints]}, neither by these names in "
+                'info["costs"] nor, for a single constraint, in info["cost"]; give each a function: '
+                "Constraint(name, limit, cost=...)"
+            )
+        return [_number(self.spec.name, "the cost", cost)] if constraints and cost is not None else []
+
+
+def _step(name: str, env: Any, action: Any) -> tuple[Any, float, Any, bool, bool, dict[str, Any]]:
+    """(obs, reward, cost or None, terminated, truncated, info) of five values, or of Safety-Gymnasium's six."""
+    match env.step(action):
+        case (obs, reward, cost, terminated, truncated, info):
+            pass
+        case (obs, reward, terminated, truncated, info):
+            cost = None
+        case other:
+            raise CorralError(f"step must return five values, or six with the cost third, got {len(other)}")
+    require(
+        isinstance(info, dict), f"{name}: the last value of step must be a dict, got {type(info).__name__}"
+    )
+    return obs, _number(name, "the reward", reward), cost, bool(terminated), bool(truncated), info
+
+
+def _number(name: str, what: str, value: Any) -> float:
+    """One number, also where it comes in an array."""
+    try:
+        return float(np.asarray(value, float).item())
+    except (TypeError, ValueError):
+        raise CorralError(f"{name}: {what} of a step must be a number, got {value!r}") from None

@@ -1,0 +1,187 @@
+"""What a trained policy earns and costs, from fresh episodes, with confidence: does it keep its limits?
+
+From n episodes with costs c₁..cₙ, mean c̄ and standard error s = sd/√n, the expected cost lies in c̄ ± t₀.₉₇₅(n−1)·s with 95%
+confidence, and it is at most the limit d with probability T_{n−1}((d − c̄)/s), T the distribution function of Student's t.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from corral.config import Config
+from corral.envs.contract import Env, EnvSpec
+from corral.errors import CorralError, require
+from corral.learning import update as learner
+from corral.learning.estimate import Batch
+from corral.learning.networks import Policy
+from corral.rollout import device, host
+from corral.rollout.host import Lanes
+from corral.running import checkpoint, config_file, log
+from corral.running import loop as training
+
+SURE = 0.975
+"""Probability from which a limit counts as met, and one minus that from which it counts as broken."""
+
+_STEPS = 200_000  # sampled at once, which bounds memory
+
+
+class Estimate(NamedTuple):
+    """An expectation, as far as the episodes tell."""
+
+    mean: float
+    low: float
+    """Lower end of the 95% confidence interval."""
+    high: float
+    se: float
+    """Standard error of the mean."""
+
+
+class Constraint(NamedTuple):
+    """One constraint and how the policy does by it."""
+
+    name: str
+    limit: float
+    cost: Estimate
+    probability: float
+    """That the expected cost is at most the limit."""
+    verdict: str
+    """"met", "broken" or "open"."""
+
+
+class Evaluation(NamedTuple):
+    """One policy, evaluated."""
+
+    seed: int
+    """Of the training run."""
+    source: Path
+    """The file the policy came from."""
+    episodes: int
+    deterministic: bool
+    earned: Estimate
+    constraints: tuple[Constraint, ...]
+
+    @property
+    def verdict(self) -> str:
+        """ "met" if every limit is, "broken" if any is, else "open"."""
+        found = {c.verdict for c in self.constraints}
+        return next((v for v in ("broken", "open") if v in found), "met")
+
+
+def evaluate(
+    directory: Path,
+    episodes: int = 1000,
+    deterministic: bool = False,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Evaluation]:
+    """Evaluate the policies of a run, one for each of its seeds, in `episodes` whole episodes each.
+
+    The policy is the final one, or that of the newest checkpoint of a run that is not finished. `deterministic` takes the
+    most likely action instead of a random one: it is then another policy than the one that was trained under the limits.
+    `progress(done, total)` hears of episodes.
+    """
+    require(episodes >= 2, f"episodes must be at least 2, got {episodes}")
+    require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
+    folders = log.run_directories(directory)
+    config = config_file.load(folders[0] / "config.toml")
+    env = training.make_env(config)
+    found = []
+    for k, folder in enumerate(folders):
+        config = config_file.load(folder / "config.toml")
+        policy, source = load_policy(folder, config, env.spec)
+
+        def advance(done: int, before: int = k * episodes) -> None:
+            progress(before + done, len(folders) * episodes)
+
+        key = jax.random.fold_in(jax.random.key(seed), 2**31 - 2)  # no key of training's
+        gamma = np.asarray(learner.cost_discounts(config, env.spec), float)
+        totals = _sample(env, policy, key, episodes, deterministic, gamma, advance)
+        found.append(_judge(config, env.spec, source, totals, deterministic))
+    return found
+
+
+def load_policy(folder: Path, config: Config, spec: EnvSpec) -> tuple[Policy, Path]:
+    """The final policy of a run, or the newest one there is, and the file it came from."""
+    like: Any = jax.eval_shape(lambda: learner.init(config, spec, jax.random.key(0)))
+    final = folder / "policy.npz"
+    if final.is_file():
+        policy, _ = checkpoint.load(final, like.policy)
+        return policy, final
+    newest = checkpoint.latest(folder / "checkpoints", like)
+    if newest is None:
+        raise CorralError(f"{folder} holds no policy yet: neither policy.npz nor a checkpoint")
+    return newest[0].policy, newest[2]
+
+
+def _sample(
+    env: Env | Lanes,
+    policy: Policy,
+    key: Any,
+    episodes: int,
+    deterministic: bool,
+    gamma: Float[np.ndarray, " m"],
+    progress: Callable[[int], None],
+) -> Float[np.ndarray, "episodes columns"]:
+    """Return and (discounted) costs of each episode, in portions."""
+    most = max(2, _STEPS // env.spec.horizon)
+    found: list[np.ndarray] = []
+    for portion, start in enumerate(range(0, episodes, most)):
+        count = min(most, episodes - start)
+        fresh = jax.random.fold_in(key, portion)
+        if isinstance(env, Lanes):
+            batch = host.collect(env, policy, fresh, count, deterministic=deterministic)
+        else:
+            batch = device.collect_one(env, policy, fresh, count, deterministic)
+        found.append(_totals(jax.device_get(batch), gamma))
+        progress(start + count)
+    return np.concatenate(found)
+
+
+def _totals(batch: Batch, gamma: Float[np.ndarray, " m"]) -> Float[np.ndarray, "e columns"]:
+    """Sums over each episode, the reward's first; costs with their discount."""
+    valid = np.asarray(batch.valid)
+    discount = gamma ** np.asarray(batch.t, float)[:, None]
+    columns = np.concatenate(
+        [np.asarray(batch.reward, float)[:, None], discount * np.asarray(batch.costs)], axis=1
+    )
+    totals = np.zeros((len(batch.present), columns.shape[1]))
+    np.add.at(totals, np.asarray(batch.episode)[valid], columns[valid])
+    return totals
+
+
+def _judge(
+    config: Config, spec: EnvSpec, source: Path, totals: np.ndarray, deterministic: bool
+) -> Evaluation:
+    limits = learner.limits(config, spec)
+    constraints = [
+        constraint(c.name, limit, totals[:, 1 + k])
+        for k, (c, limit) in enumerate(zip(spec.constraints, limits, strict=True))
+    ]
+    return Evaluation(
+        config.seed, source, len(totals), deterministic, estimate(totals[:, 0]), tuple(constraints)
+    )
+
+
+def estimate(values: Float[np.ndarray, " n"]) -> Estimate:
+    """The mean of independent values with its 95% confidence interval."""
+    from scipy.stats import t
+
+    mean, se = float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
+    half = float(t.ppf(0.975, len(values) - 1)) * se
+    return Estimate(mean, mean - half, mean + half, se)
+
+
+def constraint(name: str, limit: float, costs: Float[np.ndarray, " n"]) -> Constraint:
+    """Judge the costs of n episodes by a limit on their expectation."""
+    from scipy.stats import t
+
+    cost = estimate(costs)
+    # Where every episode cost the same, (d − c̄)/s is infinite, or 0/0 on the limit itself, which is met.
+    far = (limit - cost.mean) / cost.se if cost.se > 0 else np.inf if cost.mean <= limit else -np.inf
+    probability = float(t.cdf(far, len(costs) - 1))
+    verdict = "met" if probability >= SURE else "broken" if probability <= 1 - SURE else "open"
+    return Constraint(name, float(limit), cost, probability, verdict)

@@ -1,0 +1,263 @@
+"""Fits of the networks that serve the update: value functions and failure predictors.
+
+Both are regressions on the batch that was just used, after it was used: what they learn serves the next iteration.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from corral.config import Critic, Networks
+from corral.learning.estimate import Batch, masked_mean
+from corral.learning.networks import MLP, apply_stacked, stack_mlps
+from corral.learning.surrogates import some
+from corral.trust_region import cg, fisher
+
+
+class Scale(NamedTuple):
+    """Mean and deviation of inputs or targets, by column."""
+
+    mean: Float[Array, " c"]
+    std: Float[Array, " c"]
+
+    def unit(self, x: Float[Array, "n c"]) -> Float[Array, "n c"]:
+        """Centred and scaled."""
+        return (x - self.mean) / self.std
+
+
+def _scale(x: Float[Array, "n c"], batch: Batch) -> Scale:
+    # Relative to one row, so that of a column that never changes the deviation is zero, and not what rounding left: divided
+    # by that it would be 1 in one iteration and −1 in the next.
+    one = x[jnp.argmax(batch.valid)]
+    away = x - one
+    mean = masked_mean(away, batch.valid)
+    variance = masked_mean((away - mean) ** 2, batch.valid)
+    return Scale(one + mean, jnp.where(variance > 0, jnp.sqrt(variance), 1))
+
+
+class Critics(eqx.Module):
+    """1 + m value functions: of the reward and of each cost."""
+
+    nets: MLP
+    inputs: Scale
+    targets: Scale
+    optimizer: optax.OptState
+    sees_time: bool = eqx.field(static=True)
+
+    def features(self, obs: Float[Array, "n o"], elapsed: Float[Array, " n"]) -> Float[Array, "n i"]:
+        """What the critics see of a state."""
+        return jnp.concatenate([obs, elapsed[:, None]], axis=1) if self.sees_time else obs
+
+    def __call__(self, obs: Float[Array, "n o"], elapsed: Float[Array, " n"]) -> Float[Array, "n c"]:
+        """Values in the units of the returns; `elapsed` is the fraction of the horizon gone by."""
+        x = self.inputs.unit(self.features(obs, elapsed))
+        return self.targets.mean + self.targets.std * apply_stacked(self.nets, x)
+
+
+def make_critics(
+    observation_size: int, m: int, networks: Networks, critic: Critic, key: Key[Array, ""]
+) -> Critics:
+    """Untrained critics that predict zero-mean values."""
+    i = observation_size + critic.sees_time
+    nets = stack_mlps(1 + m, (i, *networks.hidden, 1), networks.activation, key)
+    zero, one = jnp.zeros, jnp.ones
+    optimizer = optax.adam(critic.learning_rate).init(eqx.filter(nets, eqx.is_inexact_array))
+    return Critics(nets, Scale(zero(i), one(i)), Scale(zero(1 + m), one(1 + m)), optimizer, critic.sees_time)
+
+
+def fit_critics(
+    critics: Critics,
+    batch: Batch,
+    elapsed: Float[Array, " n"],
+    returns: Float[Array, "n c"],
+    critic: Critic,
+    key: Key[Array, ""],
+    fisher_fraction: float = 1.0,
+) -> Critics:
+    """Critics fitted to the batch's returns: passes by the method `critic` names, stopped by held-out episodes if any."""
+    features = critics.features(batch.obs, elapsed)
+    inputs, targets = _scale(features, batch), _scale(returns, batch)
+    x, y = inputs.unit(features), targets.unit(returns)
+    held = _held_out(batch, critic.held_out, jax.random.fold_in(key, 0))
+    train, test = batch.valid & ~held[batch.episode], batch.valid & held[batch.episode]
+    # Of a single episode none is held out: the fit is judged by what it is fitted to.
+    test = jnp.where(jnp.any(test), test, train)
+    kept, counts = _first(test, math.ceil(round(_ROOM * critic.held_out * len(x), 3)))
+    x_kept, y_kept = x[kept], y[kept]
+
+    def one_pass(fit: _Fit) -> tuple[MLP, optax.OptState]:
+        if critic.method == "natural":
+            return _natural_step(fit.nets, x, y, train, critic.step, fisher_fraction), fit.optimizer
+        return _adam_epoch(fit, x, y, train, critic, jax.random.fold_in(key, fit.epoch + 1))
+
+    nets, optimizer = _repeated(critics, one_pass, lambda nets: _error(nets, x_kept, y_kept, counts), critic)
+    return Critics(nets, inputs, targets, optimizer, critics.sees_time)
+
+
+def _held_out(batch: Batch, share: float, key: Key[Array, ""]) -> Bool[Array, " e"]:
+    """Episodes drawn at random: this share of those present, but at least one, and not all."""
+    present = batch.present
+    drawn = jnp.where(present, jax.random.uniform(key, present.shape), jnp.inf)
+    rank = jnp.argsort(jnp.argsort(drawn))
+    count = jnp.sum(present)
+    most = jnp.clip(jnp.round(share * count), 1, count - 1) if share > 0 else 0
+    return rank < most
+
+
+# Room for held-out rows, of their share in the batch.
+_ROOM = 1.5
+
+
+def _first(rows: Bool[Array, " n"], room: int) -> tuple[Int[Array, " k"], Bool[Array, " k"]]:
+    """Where these rows are, in k = `room` places, and which of the places count; of more rows every second, or third, …"""
+    count = jnp.sum(rows)
+    (where,) = jnp.nonzero(rows, size=len(rows), fill_value=0)
+    place = jnp.arange(min(room, len(rows))) * -(-count // max(room, 1))
+    return where[jnp.minimum(place, len(rows) - 1)], place < count
+
+
+class _Fit(NamedTuple):
+    nets: MLP
+    optimizer: optax.OptState
+    best: MLP
+    best_error: Float[Array, " c"]
+    stale: Array
+    epoch: Array
+
+
+def _repeated(
+    critics: Critics,
+    one_pass: Callable[[_Fit], tuple[MLP, optax.OptState]],
+    held_out_error: Callable[[MLP], Float[Array, " c"]],
+    critic: Critic,
+) -> tuple[MLP, optax.OptState]:
+    """Passes until the most that is allowed; with held-out episodes, only while they help.
+
+    Each network keeps the parameters of its best pass on the held-out episodes, and the fit ends when none has improved
+    for two passes: passes that no longer help are not made.
+    """
+    start, static = eqx.partition(critics.nets, eqx.is_inexact_array)
+
+    def step(fit: _Fit) -> _Fit:
+        whole = fit._replace(nets=eqx.combine(fit.nets, static))
+        moved, optimizer = one_pass(whole)
+        nets, _ = eqx.partition(moved, eqx.is_inexact_array)
+        if critic.held_out == 0:
+            return _Fit(nets, optimizer, nets, fit.best_error, fit.stale, fit.epoch + 1)
+        found = held_out_error(moved)
+        better = found < fit.best_error
+        best = jax.tree.map(
+            lambda new, old: jnp.where(better.reshape(-1, *([1] * (new.ndim - 1))), new, old), nets, fit.best
+        )
+        stale = jnp.where(jnp.any(better), 0, fit.stale + 1)
+        return _Fit(nets, optimizer, best, jnp.minimum(found, fit.best_error), stale, fit.epoch + 1)
+
+    zero = jnp.zeros((), jnp.int32)
+    fit = _Fit(start, critics.optimizer, start, held_out_error(critics.nets), zero, zero)
+    going_on = lambda f: (f.epoch < critic.epochs) & (f.stale < 2)  # noqa: E731
+    fit = step(fit) if critic.epochs == 1 else lax.while_loop(going_on, step, fit)
+    return eqx.combine(fit.best, static), fit.optimizer
+
+
+def _error(nets: MLP, x: Float[Array, "n i"], y: Float[Array, "n c"], rows: Array) -> Float[Array, " c"]:
+    """Mean squared error of each network on these rows."""
+    miss = (apply_stacked(nets, x) - y) ** 2
+    return jnp.sum(jnp.where(rows[:, None], miss, 0), 0) / jnp.maximum(jnp.sum(rows), 1)
+
+
+def _natural_step(
+    nets: MLP, x: Float[Array, "n i"], y: Float[Array, "n c"], rows: Array, step: float, fraction: float
+) -> MLP:
+    """One step of each network along the natural gradient of its squared error, to a KL of `step`.
+
+    The prediction is read as a Gaussian's mean with the residuals' variance σ²: KL = ½ mean (Δf)²/σ², so the Fisher matrix
+    is JᵀJ/(nσ²), and the gradient of the mean log-likelihood Jᵀ(y − f)/(nσ²). Its products use a share of the rows.
+    """
+    w = rows / jnp.sum(rows)
+    some_x, some_w = some(x, fraction), some(w, fraction)
+    some_w = some_w / jnp.sum(some_w)
+
+    def one(net: MLP, target: Float[Array, " n"]) -> MLP:
+        arrays, static = eqx.partition(net, eqx.is_inexact_array)
+        theta, unravel = ravel_pytree(arrays)
+
+        def predict(theta: Array, x: Array = x) -> Array:
+            return eqx.combine(unravel(theta), static)(x)[:, 0]
+
+        predicted, pull = jax.vjp(predict, theta)
+        residual = target - predicted
+        variance = jnp.maximum(jnp.sum(w * residual**2), jnp.finfo(x.dtype).tiny)
+        (g,) = pull(w * residual / variance)
+        product = fisher.operator(
+            lambda t: (predict(t, some_x),),
+            theta,
+            weights=some_w,
+            damping=1e-5,
+            metric=lambda _, v: (v[0] / variance,),
+        )
+        direction = cg.solve(product, g[:, None], iterations=10).x[:, 0]
+        curvature = direction @ g
+        length = jnp.where(curvature > 0, jnp.sqrt(2 * step / jnp.where(curvature > 0, curvature, 1)), 0)
+        # The full Newton step would be length 1: never overshoot it.
+        moved = theta + jnp.minimum(length, 1.0) * direction
+        better = jnp.sum(w * (target - predict(moved)) ** 2) < variance
+        return eqx.combine(unravel(jnp.where(better, moved, theta)), static)
+
+    stepped: MLP = eqx.filter_vmap(one, in_axes=(0, 1))(nets, y)
+    return stepped
+
+
+def _adam_epoch(
+    fit: _Fit,
+    x: Float[Array, "n i"],
+    y: Float[Array, "n c"],
+    rows: Array,
+    critic: Critic,
+    key: Key[Array, ""],
+) -> tuple[MLP, optax.OptState]:
+    """Adam on minibatches, every row once in random order; the last is filled up from the first rows of that order."""
+    size, count = min(critic.minibatch, len(x)), jnp.sum(rows)
+    order = _shuffled(rows, key)
+    arrays, static = eqx.partition(fit.nets, eqx.is_inexact_array)
+    adam = optax.adam(critic.learning_rate)
+
+    def step(k: Array, carry: tuple[MLP, optax.OptState]) -> tuple[MLP, optax.OptState]:
+        arrays, state = carry
+        place = k * size + jnp.arange(size)
+        some = order[place % jnp.maximum(count, 1)]
+        # Fewer rows than a minibatch has are taken once.
+        new = (place < count) | (k > 0)
+        grad = jax.grad(lambda a: jnp.sum(_error(eqx.combine(a, static), x[some], y[some], new)))(arrays)
+        updates, state = adam.update(grad, state)
+        return optax.apply_updates(arrays, updates), state
+
+    arrays, optimizer = lax.fori_loop(0, -(-count // size), step, (arrays, fit.optimizer))
+    return eqx.combine(arrays, static), optimizer
+
+
+# Rows whose numbers leave 14 of 31 bits to chance: eight of them draw the same, if there are so many.
+_FEW = 2**17
+
+
+def _shuffled(rows: Bool[Array, " n"], key: Key[Array, ""]) -> Int[Array, " n"]:
+    """Where these rows are, in random order, and then the others.
+
+    One sort of one array whose low bits are the rows' numbers is on a CPU nine times as fast as a permutation, which sorts
+    pairs, twice. Rows that draw the same high bits keep their order, a handful where they are few enough; of more rows than
+    that the numbers are sorted along.
+    """
+    drawn = jax.random.bits(key, rows.shape, jnp.uint32) >> 1
+    drawn = drawn | jnp.where(rows, jnp.uint32(0), jnp.uint32(1 << 31))
+    if len(rows) > _FEW:
+        return jnp.argsort(drawn)
+    low = _FEW.bit_length() - 1
+    packed = (drawn >> low << low) | jnp.arange(len(rows), dtype=jnp.uint32)
+    return (jnp.sort(packed) & jnp.uint32(_FEW - 1)).astype(jnp.int32)

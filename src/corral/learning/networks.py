@@ -1,0 +1,210 @@
+"""Policies, value functions and failure predictors: Equinox modules, which are pytrees of their parameters."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Key
+
+from corral.config import Networks
+from corral.envs.contract import Box, EnvSpec
+from corral.errors import CorralError, require
+from corral.learning.distributions import Categorical, Gaussian
+
+Distribution = Gaussian | Categorical
+
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "tanh": jnp.tanh,
+    "relu": jax.nn.relu,
+    "elu": jax.nn.elu,
+    "silu": jax.nn.silu,
+}
+
+
+class MLP(eqx.Module):
+    """Fully connected layers on the last axis: Glorot-uniform weights, biases zero."""
+
+    weights: list[Float[Array, "i o"]]
+    biases: list[Float[Array, " o"]]
+    activation: str = eqx.field(static=True)
+
+    def __init__(self, sizes: tuple[int, ...], activation: str, key: Key[Array, ""]):
+        keys = jax.random.split(key, len(sizes) - 1)
+        glorot = jax.nn.initializers.glorot_uniform()
+        self.weights = [glorot(k, shape) for k, shape in zip(keys, pairwise(sizes), strict=True)]
+        self.biases = [jnp.zeros(n) for n in sizes[1:]]
+        self.activation = activation
+
+    def __call__(self, x: Float[Array, "*n i"]) -> Float[Array, "*n o"]:
+        """The output layer is linear."""
+        f = _ACTIVATIONS[self.activation]
+        for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = f(product(x, W) + b)
+        return product(x, self.weights[-1]) + self.biases[-1]
+
+
+# Rows of a piece, at least. Of 500, 1,000 and 2,000 the first serves a single run best, and many as well as the others.
+_PIECE = 500
+
+
+def product(x: Float[Array, "*n i"], W: Float[Array | np.ndarray, "i o"]) -> Float[Array, "*n o"]:
+    """x W. Where a GPU multiplies many rows, so that the gradient of W, a sum over them, is the work of all its processors.
+
+    Of a batch of products, one for each network, cuBLAS does not cut those sums: each would be the work of one processor.
+    """
+    count = pieces(len(x), jax.device_count()) if x.ndim == 2 and jax.default_backend() == "gpu" else 1
+    return x @ W if count == 1 else in_pieces(x, W, count)
+
+
+def pieces(rows: int, devices: int) -> int:
+    """Into how many pieces of one length rows are cut: as many for each device, none shorter than `_PIECE`."""
+    own, rest = divmod(rows, devices)
+    each = max((k for k in range(1, own // _PIECE + 1) if own % k == 0), default=1)
+    return 1 if rest or each == 1 else devices * each
+
+
+def in_pieces(x: Float[Array, "n i"], W: Float[Array | np.ndarray, "i o"], count: int) -> Float[Array, "n o"]:
+    """x W with a copy of W for each of `count` pieces of x: their gradients are computed one by one, then added."""
+    # XLA would be free to make one product of them again; the barrier forbids it.
+    copies = lax.optimization_barrier(jnp.broadcast_to(W, (count, *W.shape)))
+    return (x.reshape(count, len(x) // count, x.shape[1]) @ copies).reshape(len(x), W.shape[1])
+
+
+class Normalizer(eqx.Module):
+    """Running mean and variance of observations, in Welford's form."""
+
+    mean: Float[Array, " o"]
+    spread: Float[Array, " o"]
+    """Sum of squared deviations."""
+    count: Float[Array, ""]
+
+    def __call__(self, obs: Float[Array, "*n o"]) -> Float[Array, "*n o"]:
+        """Centre and scale, clipped to ±10 deviations; before any data, no change."""
+        deviation = jnp.sqrt(self.spread / jnp.maximum(self.count, 1))
+        # Of what never changes the deviation is what rounding left.
+        varies = deviation > 1e-6 * jnp.abs(self.mean)
+        return jnp.clip((obs - self.mean) / jnp.where(varies, deviation, 1), -10, 10)
+
+    def updated(self, obs: Float[Array, "n o"], weight: Float[Array, " n"]) -> "Normalizer":
+        """With a batch added (rows of weight 0 do not count)."""
+        n = jnp.sum(weight)
+        # Relative to one row: of what never changes the mean is then exact.
+        one = obs[jnp.argmax(weight)]
+        mean = one + weight @ (obs - one) / jnp.maximum(n, 1)
+        spread = weight @ (obs - mean) ** 2
+        total = self.count + n
+        shift = mean - self.mean
+        return Normalizer(
+            self.mean + shift * n / jnp.maximum(total, 1),
+            self.spread + spread + shift**2 * self.count * n / jnp.maximum(total, 1),
+            total,
+        )
+
+
+class Policy(eqx.Module):
+    """π(a|s): a network gives a Gaussian's mean (its log-deviation does not depend on the state) or logits."""
+
+    net: Callable[[Array], Array]
+    """Any module from observations (n, o) to (n, actions)."""
+    log_std: Float[Array, " a"] | None
+    """None for discrete actions."""
+    normalizer: Normalizer | None
+
+    def __call__(self, obs: Float[Array, "n o"]) -> Distribution:
+        """Distribution parameters for a batch of observations."""
+        out = self.net(obs if self.normalizer is None else jax.lax.stop_gradient(self.normalizer)(obs))
+        if self.log_std is None:
+            return Categorical(out)
+        return Gaussian(out, jnp.broadcast_to(self.log_std, out.shape))
+
+
+class Adopted(eqx.Module):
+    """A user's network. Its arrays are part of the policy; what else is in it, such as functions, is part of the program."""
+
+    arrays: Any
+    rest: Any = eqx.field(static=True)
+    by_row: bool = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, "n i"]) -> Float[Array, "n o"]:
+        """As the user's network, on rows."""
+        net = eqx.combine(self.arrays, self.rest)
+        out: Array = jax.vmap(net)(x) if self.by_row else net(x)
+        return out
+
+
+def adopt(net: Any, inputs: int, outputs: int) -> Any:
+    """A module from rows to rows, made of arrays, for one that is that, or that takes one row as Equinox's layers do."""
+    require(callable(net), f"net must be an Equinox module that can be called, got {type(net).__name__}")
+    arrays, rest = eqx.partition(net, eqx.is_array)
+    # So many rows that a matrix cannot be mistaken for one.
+    many = 2 + inputs + outputs
+    rows, found = jax.ShapeDtypeStruct((many, inputs), jnp.float32), []
+    for by_row in (False, True):
+        adopted = Adopted(arrays, rest, by_row)
+        try:
+            shape = getattr(eqx.filter_eval_shape(adopted, rows), "shape", "no array")
+        except (TypeError, ValueError) as error:
+            found.append(f"({str(error).splitlines()[0][:80]})")
+            continue
+        if shape == (many, outputs):
+            return adopted if by_row or jax.tree.leaves(rest) else net
+        found.append(str(shape))
+    raise CorralError(
+        f"net must map observations (n, {inputs}) to (n, {outputs}), or one ({inputs},) to ({outputs},): "
+        f"of {many} observations it made {found[0]}, of one at a time {found[1]}"
+    )
+
+
+def make_policy(spec: EnvSpec, networks: Networks, key: Key[Array, ""], net: Any | None = None) -> Policy:
+    """A fresh policy for an environment; `net` replaces the default network."""
+    o, k = spec.observation_size, spec.action.size
+    if net is None:
+        mlp = MLP((o, *networks.hidden, k), networks.activation, key)
+        # A last layer this small makes the first policies differ in little but noise: whatever way a random network would
+        # have preferred from the start, exploration is even.
+        net = eqx.tree_at(lambda n: n.weights[-1], mlp, 0.1 * mlp.weights[-1])
+    else:
+        net = adopt(net, o, k)
+    normalizer = None
+    if networks.normalize_observations:
+        normalizer = Normalizer(jnp.zeros(o), jnp.zeros(o), jnp.zeros(()))
+    log_std = jnp.full(k, networks.log_std, jnp.float32) if isinstance(spec.action, Box) else None
+    return Policy(net, log_std, normalizer)
+
+
+class Flat(NamedTuple):
+    """A policy as a vector θ of what is trained, and the way back."""
+
+    theta: Float[Array, " p"]
+    policy: Callable[[Float[Array, " p"]], Policy]
+
+
+def flatten(policy: Policy) -> Flat:
+    """θ: network and log-deviation; the normaliser's statistics are carried along, not trained."""
+    trained = eqx.tree_at(lambda p: p.normalizer, policy, None, is_leaf=lambda x: x is None)
+    arrays, static = eqx.partition(trained, eqx.is_inexact_array)
+    theta, unravel = ravel_pytree(arrays)
+
+    def back(theta: Float[Array, " p"]) -> Policy:
+        rebuilt: Policy = eqx.combine(unravel(theta), static)
+        return Policy(rebuilt.net, rebuilt.log_std, policy.normalizer)
+
+    return Flat(theta, back)
+
+
+def stack_mlps(count: int, sizes: tuple[int, ...], activation: str, key: Key[Array, ""]) -> MLP:
+    """`count` networks of the same shape as one module whose arrays have a leading axis."""
+    stacked: MLP = eqx.filter_vmap(lambda k: MLP(sizes, activation, k))(jax.random.split(key, count))
+    return stacked
+
+
+def apply_stacked(nets: MLP, x: Float[Array, "n i"]) -> Float[Array, "n c"]:
+    """The first output of each of c stacked networks, for every row of x."""
+    out: Array = eqx.filter_vmap(lambda net: net(x)[..., 0], out_axes=-1)(nets)
+    return out

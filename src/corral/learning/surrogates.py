@@ -1,0 +1,202 @@
+"""The neighbourhood of the current policy, as a batch shows it: surrogates, their gradients, KL and Fisher products.
+
+    objective  L(θ)   = mean over samples of (π_θ/π_k) Â,  Â standardised
+    cost i     L_i(θ) = (1/N) Σ_episodes Σ_t γ_C^t (π_θ/π_k − 1) Â_i,  in the units of the cost's return, as c_i and d_i are
+    kl         D(θ)   = mean over states of D(π_θ ‖ π_k)
+
+All three are zero at θ_k (the objective up to a constant), and b = ∇L_i shares its units with c.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from corral.config import TrustRegion
+from corral.learning import distributions
+from corral.learning.networks import Flat
+from corral.trust_region import cg, dual, fisher, line_search, subspace
+
+
+class Samples(NamedTuple):
+    """What the batch says, row by row."""
+
+    obs: Float[Array, "n o"]
+    action: Array
+    weight: Float[Array, " n"]
+    """1/(number of samples) on valid rows, 0 elsewhere."""
+    advantage: Float[Array, " n"]
+    """Of the reward, standardised."""
+    cost_weight: Float[Array, "n m"]
+    """γ_C^t/(number of episodes) on valid rows, for each cost's own γ_C."""
+    cost_advantage: Float[Array, "n m"]
+    """Of each cost, centred only: its scale matters."""
+
+
+class Constraints(NamedTuple):
+    """Where the constraints stand."""
+
+    value: Float[Array, " m"]
+    """J_C(π_k), of the shaped costs where they are shaped."""
+    limit: Float[Array, " m"]
+    """d, as configured."""
+    realised: Float[Array, " m"]
+    """J_C(π_k) − J_C(π_{k−1})."""
+    comparable: Bool[Array, ""]
+    """Whether that is the last update's doing: not in the first iteration, nor where the costs' shaping has just begun."""
+
+
+class Local(NamedTuple):
+    """Functions of θ around θ_k."""
+
+    flat: Flat
+    samples: Samples
+    old: distributions.Distribution
+    old_log_prob: Float[Array, " n"]
+    trust: TrustRegion
+
+    def surrogates(self, theta: Float[Array, " p"]) -> Float[Array, " c"]:
+        """(L, L_1, …, L_m) at θ."""
+        s = self.samples
+        ratio = jnp.exp(distributions.log_prob(self.flat.policy(theta)(s.obs), s.action) - self.old_log_prob)
+        change = jnp.where(s.weight > 0, ratio - 1, 0)
+        return jnp.concatenate(
+            [(change * s.weight) @ s.advantage[:, None], change @ (s.cost_weight * s.cost_advantage)]
+        )
+
+    def kl(self, theta: Float[Array, " p"]) -> Float[Array, ""]:
+        """Mean D(π_θ ‖ π_k)."""
+        per_state = distributions.kl(self.flat.policy(theta)(self.samples.obs), self.old)
+        return jnp.sum(jnp.where(self.samples.weight > 0, per_state, 0) * self.samples.weight)
+
+    def gradients(self) -> tuple[Float[Array, " p"], Float[Array, "p m"]]:
+        """(g, B) at θ_k."""
+        jacobian = jax.jacrev(self.surrogates)(self.flat.theta)
+        return jacobian[0], jacobian[1:].T
+
+
+class Step(NamedTuple):
+    """A policy update and what is to be said of it."""
+
+    theta: Float[Array, " p"]
+    promised: Float[Array, " m"]
+    """L_i at the new θ (zero where nothing was accepted)."""
+    kl: Float[Array, ""]
+    case: Int[Array, ""]
+    """A `dual.Case`."""
+    lam: Float[Array, ""]
+    nu: Float[Array, " m"]
+    effective_limit: Float[Array, " m"]
+    cg_residual: Float[Array, ""]
+    """The largest relative residual of the conjugate-gradient solves."""
+    search: line_search.LineSearch
+
+
+def make(flat: Flat, samples: Samples, trust: TrustRegion) -> Local:
+    """The local model of the policy with parameters `flat` on these samples."""
+    old = flat.policy(flat.theta)(samples.obs)
+    return Local(flat, samples, old, distributions.log_prob(old, samples.action), trust)
+
+
+def stride(fraction: float) -> int:
+    """Of how many rows one is taken where a share of the batch is enough."""
+    return max(1, round(1 / fraction))
+
+
+def some(x: Float[Array, "n *rest"], fraction: float) -> Float[Array, "k *rest"]:
+    """Fisher products may use a share of the batch: a row of every k, which takes from all episodes alike.
+
+    Which of the k shifts by one from each to the next: where all episodes are as long, the k-th of every k could be the
+    same few steps of each of them.
+    """
+    every = stride(fraction)
+    if every == 1:
+        return x
+    blocks = len(x) // every
+    cut = x[: blocks * every].reshape(blocks, every, *x.shape[1:])
+    which = jnp.reshape(jnp.arange(blocks) % every, (blocks, *[1] * x.ndim))
+    return jnp.take_along_axis(cut, which, axis=1)[:, 0]
+
+
+def restricted(
+    local: Local, g: Float[Array, " p"], B: Float[Array, "p m"]
+) -> tuple[subspace.Restricted, Float[Array, ""]]:
+    """The subproblem on the span of conjugate-gradient solutions for g and B, and CG's worst residual."""
+    s, trust = local.samples, local.trust
+    obs, weight = some(s.obs, trust.fisher_fraction), some(s.weight, trust.fisher_fraction)
+    weight = weight / jnp.sum(weight)
+    product = fisher.operator(
+        lambda theta: local.flat.policy(theta)(obs), local.flat.theta, weights=weight, damping=trust.damping
+    )
+    solved = cg.solve(product, jnp.concatenate([g[:, None], B], axis=1), iterations=trust.cg_iterations)
+    problem = subspace.restrict(solved.x, product(solved.x), g, B)
+    return problem, jnp.max(solved.residual)
+
+
+def search(
+    local: Local,
+    step: Float[Array, " p"],
+    objective: Float[Array, " c"],
+    cost_limit: Float[Array, " m"],
+    recovering: Array,
+) -> line_search.LineSearch:
+    """Backtrack until KL ≤ δ, every L_i ≤ cost_limit_i and, unless recovering, objective · (L, L_1, …) improves.
+
+    The checks, in this order: kl, objective, each cost.
+    """
+
+    def check(theta: Float[Array, " p"]) -> line_search.Checks:
+        values = local.surrogates(theta)
+        gain = values @ objective
+        value = jnp.concatenate([local.kl(theta)[None], -gain[None], values[1:]])
+        # An improvement must be strict; recovery may cost any amount of reward.
+        must = jnp.where(recovering, jnp.inf, -jnp.finfo(gain.dtype).tiny)
+        return line_search.Checks(
+            value, jnp.concatenate([jnp.asarray([local.trust.delta], gain.dtype), must[None], cost_limit])
+        )
+
+    return line_search.backtrack(
+        check, local.flat.theta, step, shrink=local.trust.shrink, candidates=local.trust.candidates
+    )
+
+
+def finish(
+    local: Local,
+    found: line_search.LineSearch,
+    cg_residual: Array,
+    limit: Float[Array, " m"],
+    solution: dual.Solution,
+    nu: Float[Array, " m"],
+) -> Step:
+    """The record of an update from its line search."""
+    accepted = found.accepted
+    return Step(
+        theta=found.theta,
+        promised=jnp.where(accepted, found.checks.value[2:], 0),
+        kl=jnp.where(accepted, found.checks.value[0], 0),
+        case=solution.case,
+        lam=solution.lam,
+        nu=nu,
+        effective_limit=limit,
+        cg_residual=cg_residual,
+        search=found,
+    )
+
+
+def unit(m: int) -> Float[Array, " c"]:
+    """Weights that pick the objective out of (L, L_1, …, L_m)."""
+    return jnp.zeros(1 + m).at[0].set(1.0)
+
+
+def unconstrained(
+    local: Local, objective: Float[Array, " c"], limit: Float[Array, " m"], nu: Float[Array, " m"]
+) -> Step:
+    """The step of every algorithm without hard constraints: along H⁻¹d, d = ∇(objective · (L, L_1, …)), to the boundary."""
+    g, B = local.gradients()
+    problem, residual = restricted(local, objective[0] * g + B @ objective[1:], B[:, :0])
+    solution = dual.solve(problem.q, problem.r, problem.S, jnp.zeros(0), local.trust.delta)
+    found = search(
+        local, problem.step(solution), objective, jnp.full(limit.shape, jnp.inf), jnp.zeros((), bool)
+    )
+    return finish(local, found, residual, limit, solution, nu)

@@ -1,0 +1,235 @@
+"""One iteration of learning, (state, batch) → (state, metrics): a pure function, to be jitted and vmapped over seeds."""
+
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, UInt32
+
+from corral.algos import MODULES, fpo
+from corral.config import FPO, Config
+from corral.envs.contract import EnvSpec
+from corral.learning import distributions, networks, surrogates
+from corral.learning.critics import Critics, fit_critics, make_critics
+from corral.learning.estimate import (
+    Batch,
+    advantages,
+    episode_sums,
+    explained_variance,
+    masked_mean,
+    over_episodes,
+    unsafe_ahead,
+)
+from corral.learning.networks import Policy
+from corral.learning.predictors import Predictors, fit_predictors, make_predictors
+from corral.learning.surrogates import Constraints, Samples, Step
+
+Fitted = TypeVar("Fitted", Critics, Predictors)
+
+
+class LearnerState(NamedTuple):
+    """Everything that learning carries from one iteration to the next: arrays only."""
+
+    iteration: Int[Array, ""]
+    policy: Policy
+    critics: Critics
+    predictors: Predictors
+    algo: Any
+    value: Float[Array, " m"]
+    """J_C of the previous batch."""
+    length: Float[Array, ""]
+    """Mean episode length of the previous batch, from which the next number of episodes follows."""
+    env_steps: UInt32[Array, ""]
+    """All steps so far; at 2³² − 1 the count stays where it is."""
+
+
+def limits(config: Config, spec: EnvSpec) -> tuple[Any, ...]:
+    """The limits in force, numbers that may be traced."""
+    return config.limit or tuple(c.limit for c in spec.constraints)
+
+
+def cost_discounts(config: Config, spec: EnvSpec) -> tuple[Any, ...]:
+    """γ of each constraint's return, numbers that may be traced."""
+    return tuple(config.cost_gamma if c.discount is None else c.discount for c in spec.constraints)
+
+
+def init(config: Config, spec: EnvSpec, key: Key[Array, ""], net: Any | None = None) -> LearnerState:
+    """The state before the first iteration."""
+    m = len(spec.constraints)
+    for_policy, for_critics, for_predictors = jax.random.split(key, 3)
+    return LearnerState(
+        iteration=jnp.zeros((), jnp.int32),
+        policy=networks.make_policy(spec, config.networks, for_policy, net),
+        critics=make_critics(spec.observation_size, m, config.networks, config.critic, for_critics),
+        predictors=make_predictors(spec.observation_size, m, config.shaping, for_predictors),
+        algo=MODULES[config.algo.name].init(config.algo, m),
+        value=jnp.zeros(m),
+        length=jnp.asarray(spec.horizon, jnp.float32),
+        env_steps=jnp.zeros((), jnp.uint32),
+    )
+
+
+def update(
+    config: Config, spec: EnvSpec, state: LearnerState, batch: Batch, key: Key[Array, ""]
+) -> tuple[LearnerState, dict[str, Array]]:
+    """Estimate, improve the policy, then fit what serves the next iteration.
+
+    The numbers of the configuration (`config.numbers`) may be traced.
+    """
+    m = len(spec.constraints)
+    limit = jnp.asarray(limits(config, spec), jnp.float32)
+    valid = batch.valid
+
+    # Costs, shaped by the probability of failure once the predictor has seen some data.
+    bonus = failure = ahead = jnp.zeros_like(batch.costs)
+    if config.shape_costs:
+        failure, ahead = state.predictors(batch.obs), unsafe_ahead(batch.costs, batch, config.shaping.horizon)
+        bonus = jnp.where(state.iteration >= config.shaping.start, config.shaping.coefficient * failure, 0)
+    shaped = jnp.where(valid[:, None], batch.costs + bonus, 0)
+    reward = (
+        fpo.penalised(config.algo, batch.reward, shaped) if isinstance(config.algo, FPO) else batch.reward
+    )
+    earned = jnp.concatenate([reward[:, None], shaped], axis=1)
+
+    # Advantages and returns of the reward and of each cost, in one pass.
+    cost_gamma = jnp.asarray(cost_discounts(config, spec), jnp.float32)
+    elapsed = batch.t / spec.horizon
+    values = state.critics(batch.obs, elapsed)
+    after = jnp.zeros((batch.present.shape[0], 1 + m))
+    if not config.time_limit_ends:
+        # Not of costs: their limit is on the sum over an episode, and c and b must speak of the same thing. What follows is
+        # worth the same whatever the clock says, and a critic that sees it knows most where most is still to come.
+        beyond = state.critics(batch.final_obs, jnp.zeros(len(after)))[:, 0]
+        after = after.at[:, 0].set(jnp.where(batch.truncated, beyond, 0))
+    gamma = jnp.concatenate([jnp.asarray(config.gamma)[None], cost_gamma])
+    lam = jnp.asarray([config.gae] + [config.cost_gae] * m)
+    advantage, returns = advantages(earned, values, after, batch, gamma, lam)
+
+    # J and J_C over whole episodes.
+    discount = cost_gamma ** batch.t.astype(jnp.float32)[:, None]
+    totals = jnp.concatenate(
+        [batch.reward[:, None], discount * batch.costs, discount * shaped, valid[:, None]], axis=1
+    )
+    mean, se = over_episodes(episode_sums(totals, batch), batch.present)
+    cost, constrained, length = mean[1 : 1 + m], mean[1 + m : 1 + 2 * m], mean[-1]
+
+    samples = _samples(batch, advantage, discount)
+    flat = networks.flatten(state.policy)
+    here = surrogates.make(flat, samples, config.trust)
+    begins = (state.iteration == config.shaping.start) & config.shape_costs
+    constraints = Constraints(constrained, limit, constrained - state.value, (state.iteration > 0) & ~begins)
+    algo, step = MODULES[config.algo.name].update(config.algo, state.algo, here, constraints)
+    policy = flat.policy(step.theta)
+
+    predictors = state.predictors
+    if config.shape_costs:
+        predictors = _if_finite(fit_predictors(predictors, batch, ahead, config.shaping), predictors)
+    critics = _if_finite(
+        fit_critics(state.critics, batch, elapsed, returns, config.critic, key, config.trust.fisher_fraction),
+        state.critics,
+    )
+    if policy.normalizer is not None:
+        policy = Policy(
+            policy.net, policy.log_std, policy.normalizer.updated(batch.obs, valid.astype(jnp.float32))
+        )
+
+    steps = jnp.sum(valid)
+    counted = state.env_steps + steps.astype(jnp.uint32)
+    counted = jnp.where(counted < state.env_steps, jnp.uint32(2**32 - 1), counted)
+    metrics = {
+        "episodes": jnp.sum(batch.present),
+        "steps": steps,
+        "return": mean[0],
+        "return_se": se[0],
+        "cost": cost,
+        "cost_se": se[1 : 1 + m],
+        "shaped_cost": constrained,
+        "shaped_cost_se": se[1 + m : 1 + 2 * m],
+        "limit": limit,
+        "realised": jnp.where(constraints.comparable, constraints.realised, jnp.nan),
+        "length": length,
+        "broken": batch.broken,
+        "finite": jnp.stack(
+            [_finite(x, valid) for x in (batch.obs, batch.reward, batch.costs)]
+            + [_finite(batch.final_obs, batch.present & batch.truncated)]
+        ),
+        "entropy": masked_mean(distributions.entropy(here.old), valid),
+        "explained_variance": explained_variance(values, returns, valid),
+        "predictor_loss": masked_mean((failure - ahead) ** 2, valid),
+        **_step_metrics(step),
+        **_proposition_2(config, samples, cost_gamma, limit, length),
+    }
+    new = LearnerState(
+        state.iteration + 1,
+        policy,
+        critics,
+        predictors,
+        algo,
+        constrained,
+        length,
+        counted,
+    )
+    return new, metrics
+
+
+def _if_finite(new: Fitted, old: Fitted) -> Fitted:
+    """What was fitted, unless something in it is NaN or infinite: that would never go away again."""
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(new)]))
+    kept: Fitted = jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
+    return kept
+
+
+def _finite(x: Float[Array, "n *c"], valid: Bool[Array, " n"]) -> Bool[Array, ""]:
+    """Whether all that an environment handed out is finite."""
+    return jnp.all(jnp.isfinite(x) | ~valid.reshape(-1, *([1] * (x.ndim - 1))))
+
+
+def _samples(batch: Batch, advantage: Float[Array, "n c"], discount: Float[Array, "n m"]) -> Samples:
+    """Standardise the reward's advantages, centre the costs'."""
+    valid = batch.valid
+    centred = jnp.where(valid[:, None], advantage - masked_mean(advantage, valid), 0)
+    std = jnp.sqrt(masked_mean(centred[:, 0] ** 2, valid))
+    # Where nothing varies there is nothing to learn. A deviation that is NaN must stay so: the step is then refused.
+    unit = jnp.where(std == 0, 0, centred[:, 0] / jnp.where(std == 0, 1, std))
+    weight = valid / jnp.sum(valid)
+    cost_weight = jnp.where(valid[:, None], discount, 0) / jnp.sum(batch.present)
+    return Samples(batch.obs, batch.action, weight, unit, cost_weight, centred[:, 1:])
+
+
+def _step_metrics(step: Step) -> dict[str, Array]:
+    search = step.search
+    return {
+        "kl": step.kl,
+        "case": step.case,
+        "lam": step.lam,
+        "nu": step.nu,
+        "promised": step.promised,
+        "effective_limit": step.effective_limit,
+        "accepted": search.accepted,
+        "step_scale": search.scale,
+        "tried": search.tried,
+        "rejected_kl": search.failed[0],
+        "rejected_objective": search.failed[1],
+        "rejected_cost": search.failed[2:],
+        "rejected_not_finite": search.not_finite,
+        "cg_residual": step.cg_residual,
+    }
+
+
+def _proposition_2(
+    config: Config,
+    samples: Samples,
+    cost_gamma: Float[Array, " m"],
+    limit: Float[Array, " m"],
+    length: Float[Array, ""],
+) -> dict[str, Array]:
+    """d + √(2δ) γ ε/(1−γ)², with ε = max_s |E_{a~π'}[A_C]| estimated by the largest advantage seen.
+
+    Undiscounted costs over episodes of length T are read as γ = 1 − 1/T, the discount with the same mean horizon.
+    """
+    gamma = jnp.where(cost_gamma < 1, cost_gamma, 1 - 1 / jnp.maximum(length, 2))
+    epsilon = jnp.max(jnp.abs(samples.cost_advantage), axis=0, initial=0)
+    return {
+        "epsilon": epsilon,
+        "prop2_bound": limit + jnp.sqrt(2 * config.trust.delta) * gamma * epsilon / (1 - gamma) ** 2,
+    }

@@ -1,0 +1,1 @@
+"""Pictures and films of robots at work."""

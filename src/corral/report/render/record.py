@@ -1,0 +1,136 @@
+"""Episodes to look at: played on the host, with where the robot was and what lay about after every step.
+
+`render_map.top_down` draws them on paper, `render_scene.Photographer` in three dimensions.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from corral.envs.engines.vector import slot_keys
+from corral.envs.registry import make_host
+from corral.envs.robots import RobotState
+from corral.envs.scenarios import Scenario
+from corral.envs.tasks import Objects
+from corral.errors import require, require_shape
+
+Actor = Callable[[np.ndarray], np.ndarray]
+"""From the observations (n, o) of n robots to their actions (n, a)."""
+
+
+class Trajectory(NamedTuple):
+    """One episode of T steps; row t of what has T + 1 rows speaks of the state after t steps."""
+
+    qpos: np.ndarray
+    """(T + 1, nq)"""
+    com: np.ndarray
+    """(T + 1, 3) centre of mass."""
+    objects: np.ndarray
+    """(k, 2) where things lay at the start: apples, then bombs; k = 0 in Circle."""
+    present: np.ndarray
+    """(T + 1, k) bool: not caught yet."""
+    reward: np.ndarray
+    """(T,)"""
+    costs: np.ndarray
+    """(T, m)"""
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return len(self.reward)
+
+
+def random_actor(scenario: Scenario, seed: int) -> Actor:
+    """Actions uniform in [-1, 1], of all robots and all steps from one stream."""
+    random = np.random.default_rng(seed)
+    size = scenario.spec.action.size
+    return lambda obs: random.uniform(-1, 1, (len(obs), size)).astype(np.float32)
+
+
+def record(
+    scenario: Scenario, actor: Actor, episodes: int = 1, seed: int = 0, steps: int | None = None
+) -> list[Trajectory]:
+    """Play `episodes` episodes side by side, each to its end or for `steps` steps.
+
+    The environment's own randomness follows from the seed, and each episode's does not depend on how many
+    there are.
+    """
+    require(episodes >= 1, f"episodes must be at least 1, got {episodes}")
+    require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
+    require(steps is None or steps >= 0, f"steps must not be negative, got {steps}")
+    env = make_host(scenario.name, episodes, **asdict(scenario.task))
+    try:
+        obs = env.reset(seed)
+        states = [_state(scenario, obs)]
+        layouts = [jax.jit(lambda: _first_layouts(scenario, episodes, seed))()]
+        leave = jax.jit(jax.vmap(lambda *parts: _left_over(scenario, *parts)))
+        rewards: list[np.ndarray] = []
+        costs: list[np.ndarray] = []
+        alive: list[np.ndarray] = []
+        active = np.ones(episodes, bool)
+        while active.any() and len(rewards) != steps:
+            actions = actor(obs)
+            require_shape("the actor's actions", actions, (episodes, scenario.spec.action.size))
+            step = env.step(actions, active)
+            states.append(_state(scenario, step.final_obs))
+            layouts.append(leave(layouts[-1], states[-1]))
+            rewards.append(step.reward)
+            costs.append(step.costs)
+            alive.append(active)
+            active = active & ~(step.terminated | step.truncated)
+            obs = step.obs
+    finally:
+        env.close()
+    lengths = np.sum(alive, axis=0) if alive else np.zeros(episodes, int)
+    history = states, layouts, rewards, costs, len(scenario.spec.constraints)
+    return [_trajectory(*history, slot, int(length)) for slot, length in enumerate(lengths)]
+
+
+def _state(scenario: Scenario, obs: np.ndarray) -> RobotState:
+    """What observations (n, o) say of the robots; the rest, which no layout depends on, is zero."""
+    robot = scenario.robot
+    nq, nv, own = len(robot.start), robot.nv, robot.observation_size
+    known = obs[:, :nq], obs[:, nq : nq + nv], obs[:, own - 3 : own]
+    unknown = (np.zeros((len(obs), size), np.float32) for size in (3, robot.wrench_size))
+    return RobotState(*map(jnp.asarray, (*known, *unknown)))
+
+
+def _first_layouts(scenario: Scenario, episodes: int, seed: int) -> Any:
+    """What lies about at the start of the first episode of every slot: drawn again, from the same keys."""
+    keys = slot_keys(jnp.uint32(seed), jnp.arange(episodes), jnp.zeros(episodes, jnp.uint32))
+    return jax.vmap(scenario.start)(keys)[2].layout
+
+
+def _left_over(scenario: Scenario, layout: Any, state: RobotState) -> Any:
+    """What lies about after a step to `state`: the task's own answer."""
+    no_action = jnp.zeros(scenario.spec.action.size)
+    return scenario.task.score(scenario.robot, layout, state, no_action, jnp.zeros((), bool)).layout
+
+
+def _trajectory(
+    states: list[RobotState],
+    layouts: list[Any],
+    rewards: list[np.ndarray],
+    costs: list[np.ndarray],
+    constraints: int,
+    slot: int,
+    length: int,
+) -> Trajectory:
+    """The first `length` steps of one slot."""
+    ends, starts = slice(0, length), slice(0, length + 1)
+    objects, present = np.zeros((0, 2), np.float32), np.zeros((length + 1, 0), bool)
+    if isinstance(layouts[0], Objects):
+        objects = np.asarray(layouts[0].position)[slot]
+        present = np.stack([np.asarray(layout.present)[slot] for layout in layouts[starts]])
+    return Trajectory(
+        qpos=np.stack([np.asarray(state.qpos)[slot] for state in states[starts]]),
+        com=np.stack([np.asarray(state.com)[slot] for state in states[starts]]),
+        objects=objects,
+        present=present,
+        reward=np.array([reward[slot] for reward in rewards[ends]]),
+        costs=np.array([cost[slot] for cost in costs[ends]]).reshape(length, constraints),
+    )

@@ -1,0 +1,244 @@
+"""Photographs of a scenario: its MuJoCo model, and what is there to be seen but not touched, from a camera.
+
+Circle gets its target circle on the floor and a translucent panel at each limit, Gather its apples and bombs.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import mujoco
+import numpy as np
+
+from corral.envs.models import mjcf
+from corral.envs.scenarios import Scenario
+from corral.envs.tasks import Circle, Gather
+from corral.report.render.gl import gl_backend
+from corral.report.render.record import Trajectory
+
+FIELD_OF_VIEW = 45.0
+"""Of the camera, in degrees, from the bottom of the picture to the top."""
+# Real time for those that live in it; the Point's steps are its own measure of time.
+_STEPS_PER_SECOND = {"point": 5, "ant": 50, "humanoid": 100}
+_LAST_SECONDS = 0.5
+"""For so long the end of an episode stands still."""
+
+_ROBOT, _WALL, _NEAR_WALL = (0.85, 0.56, 0.29, 1), (0.62, 0.66, 0.72, 1), (0.62, 0.66, 0.72, 0.35)
+_PANEL, _TARGET = (0.1, 0.35, 1.0, 0.4), (0.0, 0.65, 0.25, 0.95)
+_APPLE, _BOMB = (0.05, 0.65, 0.2, 0), (0.85, 0.1, 0.08, 0)  # unseen until they are placed
+_PANEL_HEIGHT = 2.0
+_BALL_RADIUS = 0.5
+
+
+class View(NamedTuple):
+    """Where the camera is and what it looks at; angles in degrees.
+
+    It looks along f = (cos el cos az, cos el sin az, sin el), from the place target - distance f.
+    """
+
+    target: tuple[float, float, float]
+    distance: float
+    azimuth: float
+    elevation: float
+
+
+def view_of(scenario: Scenario, com: np.ndarray) -> View:
+    """In Circle close behind the robot, down the corridor of the panels; in Gather the whole arena."""
+    robot = scenario.robot.name
+    if isinstance(scenario.task, Gather):
+        if robot == "humanoid":  # small, and worth seeing from the front rather than the top
+            return View((0.0, -0.5, 0.2), 17.5, 90.0, -42.0)
+        return View((0.0, -0.45, 0.0), 18.5, 90.0, -52.0)
+    distance, height = {"point": (10.0, 0.6), "ant": (8.0, 0.7), "humanoid": (6.0, 0.95)}[robot]
+    return View((float(com[0]), float(com[1]), height), distance, 84.0, -22.0)
+
+
+def scene_model(scenario: Scenario) -> Any:
+    """The robot's `MjModel` with lights, colours and the task's marks; `object_<i>` are the balls of Gather."""
+    task = scenario.task
+    spec = mujoco.MjSpec.from_string(mjcf(scenario.robot.name, isinstance(task, Gather)))
+    for geom in spec.geoms:
+        geom.rgba = _WALL if geom.name.startswith("wall") else _ROBOT
+    _add_floor_and_sky(spec)
+    _add_light(spec)
+    if isinstance(task, Circle):
+        _add_panels(spec, task)
+        _add_ring(spec, task.d)
+    if isinstance(task, Gather):
+        spec.geom("wall_y_low").rgba = _NEAR_WALL  # it stands between the camera and the objects
+        for i in range(task.apples + task.bombs):
+            colour = _APPLE if i < task.apples else _BOMB
+            _add(spec, "sphere", (0, 0, _BALL_RADIUS), (_BALL_RADIUS, 0, 0), colour, name=f"object_{i}")
+    return spec.compile()
+
+
+def _add_floor_and_sky(spec: Any) -> None:
+    """A floor in squares of one metre, which show motion and size, under a pale sky."""
+    kind, pattern = mujoco.mjtTexture, mujoco.mjtBuiltin
+    sky = {"type": kind.mjTEXTURE_SKYBOX, "builtin": pattern.mjBUILTIN_GRADIENT}
+    spec.add_texture(name="sky", rgb1=(0.75, 0.86, 0.97), rgb2=(1, 1, 1), width=256, height=256, **sky)
+    squares = {"type": kind.mjTEXTURE_2D, "builtin": pattern.mjBUILTIN_CHECKER}
+    shades = {"rgb1": (0.86, 0.87, 0.88), "rgb2": (0.93, 0.94, 0.95)}
+    spec.add_texture(name="squares", width=256, height=256, **squares, **shades)
+    floor = spec.add_material(name="floor", texrepeat=(1, 1), texuniform=True, specular=0.1, shininess=0.1)
+    floor.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "squares"
+    spec.geom("floor").rgba = (1, 1, 1, 1)
+    spec.geom("floor").material = "floor"
+
+
+def _add_light(spec: Any) -> None:
+    """A lamp with shadows from behind the camera's shoulder, and enough light from everywhere."""
+    lamp, head, visual = spec.lights[0], spec.visual.headlight, spec.visual
+    lamp.pos, lamp.dir = (7, -9, 20), (-0.35, 0.45, -1)
+    lamp.diffuse, lamp.specular, lamp.ambient = (0.46,) * 3, (0.15,) * 3, (0.0,) * 3
+    head.diffuse, head.specular, head.ambient = (0.15,) * 3, (0.05,) * 3, (0.5,) * 3
+    visual.global_.fovy = FIELD_OF_VIEW
+    visual.global_.offwidth, visual.global_.offheight = 1920, 1080
+    visual.quality.shadowsize = 2048
+    # In units of the extent: the clipping planes, and how far from the lamp shadows reach.
+    spec.stat.extent, spec.stat.center = 10.0, (0, 0, 0)
+    visual.map.znear, visual.map.zfar, visual.map.shadowclip = 0.02, 20, 1.5
+
+
+def _add(
+    spec: Any,
+    kind: str,
+    pos: tuple[int | float, ...],
+    size: tuple[int | float, ...],
+    rgba: tuple[int | float, ...],
+    **more: Any,
+) -> None:
+    """A geom that touches nothing."""
+    shape = getattr(mujoco.mjtGeom, f"mjGEOM_{kind.upper()}")
+    spec.worldbody.add_geom(type=shape, pos=pos, size=size, rgba=rgba, contype=0, conaffinity=0, **more)
+
+
+def _add_panels(spec: Any, task: Circle) -> None:
+    """A translucent panel on every edge of the safe region, somewhat longer than the circle is wide."""
+    spec.add_material(name="panel", emission=0.4, specular=0, shininess=0)
+    tall, long = _PANEL_HEIGHT / 2, 1.25 * task.d
+    for sign in (-1, 1):
+        _add(spec, "box", (sign * task.x_lim, 0, tall), (0.02, long, tall), _PANEL, material="panel")
+        if task.y_lim is not None:
+            _add(spec, "box", (0, sign * task.y_lim, tall), (long, 0.02, tall), _PANEL, material="panel")
+
+
+def _add_ring(spec: Any, radius: float) -> None:
+    """The target circle: thin slats on the floor, along the sides of a regular polygon."""
+    slats = 120
+    half_length = radius * math.tan(math.pi / slats)
+    for k in range(slats):
+        angle = 2 * math.pi * k / slats
+        pos = (radius * math.cos(angle), radius * math.sin(angle), 0.005)
+        quat = (math.cos(angle / 2), 0, 0, math.sin(angle / 2))
+        _add(spec, "box", pos, (0.12, half_length, 0.005), _TARGET, quat=quat)
+
+
+class Photographer:
+    """Takes pictures of one scenario, off-screen; close it, or use it in a `with` block.
+
+    `limits` are the constraints' limits to tell of in films, if not the scenario's own.
+    """
+
+    def __init__(
+        self, scenario: Scenario, limits: Sequence[float] = (), width: int = 640, height: int = 480
+    ) -> None:
+        self.scenario = scenario
+        self._limits = limits or [constraint.limit for constraint in scenario.spec.constraints]
+        # Not `mujoco.Renderer`: it takes the backend that MuJoCo was imported with, whether that works or not.
+        self._context = import_module(f"mujoco.{gl_backend()}").GLContext(width, height)
+        self._context.make_current()
+        self._model = scene_model(scenario)
+        self._data = mujoco.MjData(self._model)
+        self._scene = mujoco.MjvScene(self._model, maxgeom=1000)
+        self._options, self._camera = mujoco.MjvOption(), mujoco.MjvCamera()
+        self._painter = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._painter)
+        self._frame = mujoco.MjrRect(0, 0, width, height)
+
+    def picture(
+        self,
+        qpos: np.ndarray,
+        view: View,
+        objects: np.ndarray,
+        present: np.ndarray,
+        caption: tuple[str, str] = ("", ""),
+    ) -> np.ndarray:
+        """(height, width, 3) uint8: the robot at `qpos`, and those of the `objects` (k, 2) that are `present` (k,).
+
+        `caption` holds lines of names and lines of values, for the upper left corner.
+        """
+        self._place(qpos, objects, present)
+        self._data.light_xpos[0, :2] += view.target[:2]  # where one looks there are shadows
+        camera, everything = self._camera, mujoco.mjtCatBit.mjCAT_ALL.value
+        camera.lookat[:] = view.target
+        camera.distance, camera.azimuth, camera.elevation = view.distance, view.azimuth, view.elevation
+        mujoco.mjv_updateScene(self._model, self._data, self._options, None, camera, everything, self._scene)
+        for geom in self._scene.geoms[: self._scene.ngeom]:
+            if geom.rgba[3] < 1:
+                geom.category = mujoco.mjtCatBit.mjCAT_DECOR.value  # what lets light through casts no shadow
+        self._context.make_current()
+        mujoco.mjr_render(self._frame, self._scene, self._painter)
+        if any(caption):
+            font, corner = mujoco.mjtFont.mjFONT_NORMAL.value, mujoco.mjtGridPos.mjGRID_TOPLEFT.value
+            mujoco.mjr_overlay(font, corner, self._frame, *caption, self._painter)
+        pixels = np.empty((self._frame.height, self._frame.width, 3), np.uint8)
+        mujoco.mjr_readPixels(pixels, None, self._frame, self._painter)
+        return pixels[::-1].copy()  # OpenGL counts rows from the bottom
+
+    def _place(self, qpos: np.ndarray, objects: np.ndarray, present: np.ndarray) -> None:
+        self._data.qpos[:] = qpos
+        for i, (place, there) in enumerate(zip(objects, present, strict=True)):
+            ball = self._model.geom(f"object_{i}")
+            ball.pos[:2] = place
+            ball.rgba[3] = 1.0 if there else 0.0  # MuJoCo leaves out what is wholly transparent
+        mujoco.mj_kinematics(self._model, self._data)
+        mujoco.mj_camlight(self._model, self._data)
+
+    def still(self, trajectory: Trajectory) -> np.ndarray:
+        """Halfway through an episode."""
+        t = trajectory.steps // 2
+        view = view_of(self.scenario, trajectory.com[t])
+        return self.picture(trajectory.qpos[t], view, trajectory.objects, trajectory.present[t])
+
+    def film(self, trajectory: Trajectory, frames_per_second: float) -> Iterator[np.ndarray]:
+        """`film_length` frames of an episode; between two steps of the Point positions are interpolated."""
+        rate, last = _STEPS_PER_SECOND[self.scenario.robot.name] / frames_per_second, trajectory.steps
+        picture, drawn = np.zeros(0), math.ceil(last / rate) + 1
+        for frame in range(self.film_length(trajectory, frames_per_second)):
+            if frame < drawn:
+                now = min(int(frame * rate), last)
+                share, after = frame * rate - now, min(now + 1, last)
+                parts = trajectory.qpos, trajectory.com
+                qpos, com = ((1 - share) * part[now] + share * part[after] for part in parts)
+                view, caption = view_of(self.scenario, com), self._caption(trajectory, now)
+                picture = self.picture(qpos, view, trajectory.objects, trajectory.present[now], caption)
+            yield picture
+
+    def film_length(self, trajectory: Trajectory, frames_per_second: float) -> int:
+        """Frames of the episode, its start and its end included."""
+        seconds = trajectory.steps / _STEPS_PER_SECOND[self.scenario.robot.name]
+        return math.ceil(seconds * frames_per_second) + 1 + round(_LAST_SECONDS * frames_per_second)
+
+    def _caption(self, trajectory: Trajectory, step: int) -> tuple[str, str]:
+        """Return and costs so far, and the limits."""
+        names = ["step", "return", *(c.description for c in self.scenario.spec.constraints)]
+        costs = zip(trajectory.costs[:step].sum(axis=0), self._limits, strict=True)
+        values = [str(step), f"{trajectory.reward[:step].sum():.2f}"]
+        values += [f"{cost:g} (limit {limit:g})" for cost, limit in costs]
+        return "\n".join(names), "\n".join(values)
+
+    def close(self) -> None:
+        """Give the graphics memory back."""
+        self._painter.free()
+        self._context.free()
+
+    def __enter__(self) -> "Photographer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

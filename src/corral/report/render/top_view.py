@@ -1,0 +1,194 @@
+"""Episodes seen from above, with the circle, its limits and the safe region, or with the objects and the walls."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from corral.envs.models import WALL_HALF_THICKNESS, WALL_INNER
+from corral.envs.scenarios import Scenario
+from corral.envs.tasks import Circle, Gather
+from corral.errors import require
+from corral.report.render.record import Trajectory
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, told apart by every kind of eye; apples and bombs also differ in shape.
+_GREEN, _BLUE, _SKY, _RED, _GREY = "#009E73", "#0072B2", "#56B4E9", "#D55E00", "#999999"
+_PANELS = 12
+"""Episodes of Gather shown at most: every one has a layout, and so a panel, of its own."""
+
+
+def top_down(
+    trajectories: Sequence[Trajectory], scenario: Scenario, limits: Sequence[float] = ()
+) -> "Figure":
+    """The paths of the centre of mass; what had a cost is red.
+
+    Circle: all episodes in one panel, with the circle, the limits and the safe region. Gather: a panel for each
+    of the first 12, with its objects, hollow if they were caught. `limits` are the constraints' limits to tell of, if not
+    the scenario's own.
+    """
+    require(len(trajectories) > 0, "trajectories must hold at least one episode")
+    from matplotlib import rc_context
+
+    style: Any = {"font.size": 10, "legend.fontsize": 9, "axes.titlesize": 10}
+    heading = _heading(trajectories, scenario, limits)
+    with rc_context(style):
+        if isinstance(scenario.task, Gather):
+            return _gather_figure(trajectories, scenario.task, heading)
+        assert isinstance(scenario.task, Circle)
+        return _circle_figure(trajectories, scenario.task, heading)
+
+
+def _heading(trajectories: Sequence[Trajectory], scenario: Scenario, limits: Sequence[float]) -> str:
+    """Name, number of episodes, mean return, mean costs and their limits."""
+    count = len(trajectories)
+    costs = np.mean([t.costs.sum(axis=0) for t in trajectories], axis=0)
+    constraints = scenario.spec.constraints
+    told = zip(constraints, costs, limits or [c.limit for c in constraints], strict=True)
+    parts = [f"{c.description}: {cost:.3g} (limit {limit:g})" for c, cost, limit in told]
+    episodes = "one episode" if count == 1 else f"mean of {count} episodes"
+    mean = float(np.mean([t.reward.sum() for t in trajectories]))
+    return f"{scenario.name}, {episodes}\n" + "; ".join([f"return {mean:.3g}", *parts])
+
+
+def _circle_figure(trajectories: Sequence[Trajectory], task: Circle, heading: str) -> "Figure":
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    figure = Figure(figsize=(6.6, 4.7), layout="constrained")
+    ax = figure.add_subplot()
+    reach = max(1.25 * task.d, 1.05 * max(float(np.abs(t.com[:, :2]).max()) for t in trajectories))
+    _shade_unsafe(ax, task, reach)
+    angle = np.linspace(0, 2 * np.pi, 361)
+    ax.plot(task.d * np.cos(angle), task.d * np.sin(angle), color=_GREEN, lw=2.2)
+    _mark_corners(ax, task)
+    for trajectory in trajectories:
+        _draw_path(ax, trajectory, alpha=max(0.4, len(trajectories) ** -0.5))
+    ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="x (m)", ylabel="y (m)")
+    ax.set_title(heading, loc="left")
+    handles = [
+        _line(_GREEN, f"target circle, d = {task.d:g}", 2.2),
+        Patch(facecolor=_SKY, alpha=0.35, label=_limits_text(task)),
+        Patch(facecolor="white", edgecolor=_GREY, label="safe region"),
+        *_path_handles(),
+        _line(_RED, "path, where it costs", 1.6),
+    ]
+    ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
+    return figure
+
+
+def _limits_text(task: Circle) -> str:
+    second = "" if task.y_lim is None else f"\nor |y| > {task.y_lim:g}"
+    return f"costs 1 a step:\n|x| > {task.x_lim:g}{second}"
+
+
+def _shade_unsafe(ax: Any, task: Circle, reach: float) -> None:
+    """The strips beyond the limits, and the limits themselves."""
+    far = 10 * reach
+    for sign in (-1, 1):
+        ax.axvspan(sign * task.x_lim, sign * far, color=_SKY, alpha=0.35, lw=0)
+        ax.axvline(sign * task.x_lim, color=_BLUE, lw=1, ls="--")
+        if task.y_lim is not None:
+            ax.axhspan(sign * task.y_lim, sign * far, color=_SKY, alpha=0.35, lw=0)
+            ax.axhline(sign * task.y_lim, color=_BLUE, lw=1, ls="--")
+
+
+def _mark_corners(ax: Any, task: Circle) -> None:
+    """A, B, C, D: where the circle crosses |x| = x_lim, at |y| = √(d² - x_lim²). AD and BC are the best safe path."""
+    if task.x_lim >= task.d or task.y_lim is not None:
+        return
+    y = math.sqrt(task.d**2 - task.x_lim**2)
+    for name, sx, sy in (("A", -1, 1), ("B", 1, 1), ("C", 1, -1), ("D", -1, -1)):
+        ax.plot(sx * task.x_lim, sy * y, "s", color="black", ms=4)
+        offset = {"xytext": (9 * sx, 7 * sy), "textcoords": "offset points", "ha": "center", "va": "center"}
+        ax.annotate(name, (sx * task.x_lim, sy * y), weight="bold", **offset)
+
+
+def _draw_path(ax: Any, trajectory: Trajectory, alpha: float = 1.0) -> None:
+    """The path from a hollow dot to a full one; steps that cost something are red, and on top."""
+    from matplotlib.collections import LineCollection
+
+    path, costly = trajectory.com[:, :2], _costly(trajectory)
+    steps = np.stack([path[:-1], path[1:]], axis=1)
+    for chosen, colour in ((steps[~costly], _BLUE), (steps[costly], _RED)):
+        ax.add_collection(LineCollection(list(chosen), colors=colour, lw=1.6, alpha=alpha, zorder=4))
+    ax.plot(*path[0], "o", ms=5, mfc="white", mec="black", mew=1, zorder=5)
+    ax.plot(*path[-1], "o", ms=4, color="black", zorder=5)
+
+
+def _costly(trajectory: Trajectory) -> np.ndarray:
+    """(T,) bool: which steps had a cost, of whatever constraint."""
+    return np.any(trajectory.costs > 0, axis=-1)
+
+
+def _gather_figure(trajectories: Sequence[Trajectory], task: Gather, heading: str) -> "Figure":
+    from matplotlib.figure import Figure
+
+    shown = trajectories[:_PANELS]
+    columns = {4: 2, 5: 3, 6: 3}.get(len(shown), min(len(shown), 4))
+    rows = -(-len(shown) // columns)
+    side = 4.2 if columns == 1 else 2.7
+    figure = Figure(figsize=(columns * side + 1.7, rows * side + 0.7), layout="constrained")
+    for number, trajectory in enumerate(shown):
+        ax = figure.add_subplot(rows, columns, number + 1)
+        _draw_arena(ax, trajectory, task)
+        if len(shown) > 1:
+            ax.set_title(f"return {trajectory.reward.sum():g}, bombs {trajectory.costs.sum():g}")
+        ax.label_outer()
+    more = f"; the first {_PANELS} are shown" if len(trajectories) > _PANELS else ""
+    figure.suptitle(heading + more, x=0.01, ha="left", fontsize=10)
+    figure.legend(handles=_gather_handles(task), loc="outside right center", frameon=False)
+    return figure
+
+
+def _draw_arena(ax: Any, trajectory: Trajectory, task: Gather) -> None:
+    """Walls, objects with the range in which they are caught, and the path."""
+    from matplotlib.patches import Circle as Disc
+    from matplotlib.patches import Rectangle
+
+    outer = WALL_INNER + 2 * WALL_HALF_THICKNESS
+    ax.add_patch(Rectangle((-outer, -outer), 2 * outer, 2 * outer, color=_GREY, lw=0))
+    ax.add_patch(Rectangle((-WALL_INNER, -WALL_INNER), 2 * WALL_INNER, 2 * WALL_INNER, color="white", lw=0))
+    for i, (x, y) in enumerate(trajectory.objects):
+        colour, marker = (_GREEN, "o") if i < task.apples else (_RED, "X")
+        left = bool(trajectory.present[-1, i])
+        ax.plot(x, y, marker, ms=9, mec=colour, mfc=colour if left else "white", mew=1.2, zorder=3)
+        ax.add_patch(Disc((x, y), task.catch_range, fill=False, ec=colour, lw=0.6, ls=":"))
+    _draw_path(ax, trajectory)
+    ax.plot(
+        *trajectory.com[1:, :2][_costly(trajectory)].T, "D", ms=5, color=_RED, mec="black", mew=0.8, zorder=6
+    )
+    ax.set(xlim=(-outer, outer), ylim=(-outer, outer), aspect="equal", xlabel="x (m)", ylabel="y (m)")
+    ax.set(xticks=range(-6, 7, 2), yticks=range(-6, 7, 2))
+
+
+def _gather_handles(task: Gather) -> list[Any]:
+    objects = [("apple", _GREEN, "o"), ("bomb", _RED, "X")]
+    marks = [
+        _line(colour, f"{name}{caught}", 0, marker=marker, ms=8, mew=1.2, mfc=fill)
+        for name, colour, marker in objects
+        for caught, fill in (("", colour), (", caught", "white"))
+    ]
+    return [
+        *marks,
+        _line(_GREY, f"caught within {task.catch_range:g} m", 0.8, ls=":"),
+        *_path_handles(),
+        _line(_RED, "where a bomb was caught", 0, marker="D", ms=5, mec="black", mew=0.8),
+    ]
+
+
+def _path_handles() -> list[Any]:
+    return [
+        _line(_BLUE, "path", 1.6),
+        _line("black", "start", 0, marker="o", ms=5, mfc="white"),
+        _line("black", "end", 0, marker="o", ms=4),
+    ]
+
+
+def _line(colour: str, label: str, width: int | float, **more: Any) -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=colour, label=label, lw=width, **more)

@@ -1,0 +1,139 @@
+"""The figure at the end of a run: return above, every cost against its limit below."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from corral.config import Config
+from corral.errors import require
+from corral.report.style import BLUE, GREY, ORANGE, PURPLE, RED
+from corral.running import config_file, log
+from corral.running.files import write_atomically
+
+LAST = 20
+"""Iterations at the end whose mean the titles tell."""
+
+STYLE: Any = {
+    "font.size": 10,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "corral",
+}
+"""Of every figure about runs."""
+
+Curves = Float[np.ndarray, "seeds iterations"]
+
+
+def run_figure(run_directory: Path) -> Path:
+    """Draw `figure.png` and `figure.svg` of a run, with all its seeds, into its folder; returns the PNG's path."""
+    folders = log.run_directories(run_directory)
+    runs = [log.read(folder) for folder in folders]
+    shared = min(len(run) for run in runs)
+    require(shared > 0, f"{run_directory} has no iterations to draw yet")
+    config = config_file.load(folders[0] / "config.toml")
+    names = runs[0].constraints
+
+    def curves(column: str) -> Curves:
+        return np.stack([run[column][:shared].astype(float) for run in runs])
+
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(7.2, 1.1 + 2.3 * (1 + len(names))), layout="constrained")
+        panels = figure.subplots(1 + len(names), sharex=True, squeeze=False)[:, 0]
+        x = runs[0]["iteration"][:shared] + 1
+        _return_panel(panels[0], x, curves("return"), curves("return_se"))
+        for axes, name in zip(panels[1:], names, strict=True):
+            _cost_panel(axes, x, config, name, curves)
+        panels[-1].set_xlabel("iteration")
+        steps = np.mean([run["env_steps"][shared - 1] for run in runs])
+        figure.suptitle(
+            _headline(config, len(runs), shared, float(steps)), x=0.02, ha="left", fontweight="bold"
+        )
+        figure.align_ylabels(panels)
+        for kind in ("svg", "png"):
+            content = io.BytesIO()
+            figure.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+            write_atomically(run_directory / f"figure.{kind}", content.getvalue())
+    return run_directory / "figure.png"
+
+
+def _headline(config: Config, seeds: int, iterations: int, steps: float) -> str:
+    which = f"seed {config.seed}" if seeds == 1 else f"{seeds} seeds"
+    return f"{config.algo.name.upper()} on {config.env}, {which}, {iterations:,} iterations, {steps / 1e6:.3g} million steps"
+
+
+def _return_panel(axes: Any, x: np.ndarray, values: Curves, errors: Curves) -> None:
+    _draw(axes, x, values, errors, BLUE, "return")
+    axes.set_title(f"return   ({_ending(values)} {_over(values)})")
+    axes.set_ylabel("per episode")
+    axes.legend(loc="lower right")
+
+
+def _cost_panel(axes: Any, x: np.ndarray, config: Config, name: str, curves: Any) -> None:
+    cost, limit = curves(f"cost_{name}"), curves(f"limit_{name}")[0]
+    shown = [cost]
+    held = _ending(cost)
+    _draw(axes, x, cost, curves(f"cost_se_{name}"), ORANGE, "cost C")
+    if config.shape_costs:
+        shaped = curves(f"shaped_cost_{name}")
+        _draw(axes, x, shaped, curves(f"shaped_cost_se_{name}"), PURPLE, "shaped cost C⁺")
+        shown.append(shaped)
+        held = f"C⁺ {_ending(shaped)}, C {_ending(cost)}"
+    axes.plot(
+        x, limit, color=RED, linestyle=(0, (6, 3)), linewidth=1.5, zorder=1.9, label=f"limit {limit[-1]:g}"
+    )
+    effective = np.mean(curves(f"effective_limit_{name}"), axis=0)
+    if np.any(np.isfinite(effective) & (np.abs(effective - limit) > 1e-3 * np.abs(limit))):
+        axes.plot(x, effective, color=GREY, linestyle=":", linewidth=1.2, label="calibrated limit")
+    axes.set_title(f"cost {name}   ({held} {_over(cost)})")
+    axes.set_ylabel("per episode")
+    axes.set_ylim(*_cost_range(np.concatenate(shown), float(limit[-1])))
+    axes.legend(loc="upper right", ncols=2)
+
+
+def _draw(axes: Any, x: np.ndarray, values: Curves, errors: Curves, colour: str, label: str) -> None:
+    """The mean over seeds in a band of one standard deviation; of a single seed, of two standard errors."""
+    mean = np.mean(values, axis=0)
+    if len(values) > 1:
+        half, meaning = np.std(values, axis=0, ddof=1), "±1 sd over seeds"
+    else:
+        half, meaning = 2 * errors[0], "±2 se of the batch"
+    axes.fill_between(x, mean - half, mean + half, color=colour, alpha=0.22, linewidth=0)
+    axes.plot(x, mean, color=colour, linewidth=1.5, label=f"{label}, {meaning}")
+
+
+def _ending(values: Curves) -> str:
+    """The mean of the last iterations; of several seeds, with the standard deviation of their means."""
+    means = np.mean(values[:, -LAST:], axis=1)
+    return f"{np.mean(means):.4g}" + (f" ± {np.std(means, ddof=1):.2g}" if len(means) > 1 else "")
+
+
+def _over(values: Curves) -> str:
+    return f"over the last {min(LAST, values.shape[1])}"
+
+
+def _cost_range(values: np.ndarray, limit: float) -> tuple[float, float]:
+    """All costs, except that a start far above the limit may leave the picture."""
+    finite = values[np.isfinite(values)]
+    if finite.size == 0:
+        return 0.0, max(2 * limit, 1.0)
+    later = values[:, values.shape[1] // 3 :]
+    recent = float(np.nanmax(later)) if np.any(np.isfinite(later)) else 0.0
+    high = max(1.45 * limit, 1.25 * recent, min(1.1 * float(finite.max()), 4 * limit))
+    return min(0.0, 1.1 * float(finite.min())), high if high > 0 else 1.0

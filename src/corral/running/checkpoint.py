@@ -1,0 +1,194 @@
+"""Checkpoints: a pytree of arrays and a little JSON in one file, verified when it is read.
+
+A file is an ordinary .npz that `numpy.load` opens: one array per leaf, named by its path in the tree ("tree.policy.w"),
+`meta` (JSON as bytes) and `sha256`, which covers the names and bytes of all the others. Nothing is pickled, and nothing
+is interpreted before its hash has been checked.
+"""
+
+import hashlib
+import io
+import json
+import re
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from corral.errors import CorralError, require
+from corral.running.files import write_atomically
+
+KEEP = 3
+"""How many checkpoints of a run stay on the disk."""
+
+_NAME = re.compile(r"checkpoint-(\d+)\.npz")
+
+
+def save(directory: Path, iteration: int, tree: Any, meta: dict[str, Any]) -> Path:
+    """Write `directory/checkpoint-<iteration>.npz` and keep the last `KEEP`; returns its path.
+
+    Earlier checkpoints go only once this one is safely on the disk. Later ones belong to a course of the run that was
+    given up when it resumed from an earlier one, and go as well.
+    """
+    path = directory / f"checkpoint-{iteration:06d}.npz"
+    write(path, tree, meta)
+    numbered = checkpoints(directory)
+    past = [k for k in numbered if k <= iteration]
+    for k in set(numbered) - set(past[-KEEP:]):
+        numbered[k].unlink(missing_ok=True)
+    for leftover in directory.glob(".checkpoint-*.tmp"):  # of a process killed while it wrote
+        leftover.unlink(missing_ok=True)
+    return path
+
+
+def checkpoints(directory: Path) -> dict[int, Path]:
+    """The checkpoint files of a folder by iteration, in order."""
+    found = {int(match[1]): p for p in directory.glob("*.npz") if (match := _NAME.fullmatch(p.name))}
+    return dict(sorted(found.items()))
+
+
+def latest(
+    directory: Path, like: Any, note: Callable[[str], None] = warnings.warn
+) -> tuple[Any, dict[str, Any], Path] | None:
+    """The newest checkpoint that can be read, as (tree, meta, path); None if there is none at all.
+
+    `note` is called with a line for each newer one that cannot. If none can, that is an error.
+    """
+    failures = []
+    for path in reversed(checkpoints(directory).values()):
+        try:
+            tree, meta = load(path, like)
+        except CorralError as error:
+            failures.append(str(error))
+            continue
+        for line in failures:
+            note(f"{line}; going back to {path.name}")
+        return tree, meta, path
+    require(not failures, f"no checkpoint in {directory} can be used: {'; '.join(failures)}")
+    return None
+
+
+def write(path: Path, tree: Any, meta: dict[str, Any]) -> None:
+    """Write one tree of arrays and its `meta` (anything JSON can say) to `path`, atomically."""
+    entries = {name: _encode(name, array) for name, array in _arrays(tree).items()}
+    entries["meta"] = _encode("meta", np.frombuffer(json.dumps(meta).encode(), np.uint8))
+    entries["sha256"] = _encode("sha256", np.frombuffer(_digest(entries), np.uint8))
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, data in entries.items():
+            # A fixed date: equal content makes equal files.
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), data)
+    write_atomically(path, content.getvalue())
+
+
+def load(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
+    """The tree and the meta in `path`; names, shapes and dtypes must be those of the leaves of `like`, but for
+    counts that earlier versions kept as floats.
+
+    Leaves come back as what they are in `like`: JAX arrays, PRNG keys, NumPy arrays or Python numbers; of a JAX array a
+    `jax.ShapeDtypeStruct` is enough.
+    """
+    entries = _verified(path)
+    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+    names = [_name(where) for where, _ in leaves]
+    missing = [name for name in names if name not in entries]
+    extra = [name for name in entries if name not in {*names, "meta"}]
+    for problem, listed in (("lacks", missing), ("also holds", extra)):
+        more = f" and {len(listed) - 1} more" if len(listed) > 1 else ""
+        require(not listed, f"{path} is of another kind of run: it {problem} {', '.join(listed[:1])}{more}")
+    restored = [
+        _restore(path, name, entries[name], leaf) for name, (_, leaf) in zip(names, leaves, strict=True)
+    ]
+    return jax.tree_util.tree_unflatten(structure, restored), _meta(entries)
+
+
+def read_meta(path: Path) -> dict[str, Any]:
+    """The `meta` of a file alone, verified like the rest."""
+    return _meta(_verified(path))
+
+
+def _meta(entries: dict[str, np.ndarray]) -> dict[str, Any]:
+    return json.loads(entries["meta"].tobytes())
+
+
+def _name(where: tuple[Any, ...]) -> str:
+    return f"tree{jax.tree_util.keystr(where)}"
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(getattr(leaf, "dtype", np.float32), jax.dtypes.prng_key)
+
+
+def _arrays(tree: Any) -> dict[str, np.ndarray]:
+    """Every leaf as plain numbers, by name; keys as their data."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    named = [(_name(where), jax.random.key_data(leaf) if _is_key(leaf) else leaf) for where, leaf in leaves]
+    return {name: np.asarray(leaf) for name, leaf in named}
+
+
+def _encode(name: str, array: np.ndarray) -> bytes:
+    # bool, integers, floats, complex: the rest (objects, strings, bfloat16) would need pickle or lose its meaning.
+    require(array.dtype.kind in "biufc", f"a checkpoint cannot hold {name}: its dtype is {array.dtype}")
+    content = io.BytesIO()
+    np.lib.format.write_array(content, array, allow_pickle=False)
+    return content.getvalue()
+
+
+def _digest(entries: dict[str, bytes]) -> bytes:
+    """SHA-256 over names and contents, in the order of the names, each preceded by its length."""
+    total = hashlib.sha256()
+    for name in sorted(entries):
+        for part in (name.encode(), entries[name]):
+            total.update(len(part).to_bytes(8, "little"))
+            total.update(part)
+    return total.digest()
+
+
+def _verified(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file whose hash is right, except the hash itself."""
+    content = path.read_bytes()
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            entries = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
+        stored = entries.pop("sha256")
+        whole = _decode(stored).tobytes() == _digest(entries)
+    except Exception as error:  # a damaged zip file fails in a dozen ways, and all of them mean the same
+        raise CorralError(f"{path} is damaged or cut short and cannot be read") from error
+    require(whole, f"{path} has been altered: its content does not match its hash")
+    return {name: _decode(data) for name, data in entries.items()}
+
+
+def _decode(data: bytes) -> np.ndarray:
+    return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+
+
+def _restore(path: Path, name: str, array: np.ndarray, like: Any) -> Any:
+    """`array` as the kind of thing `like` is, if it fits."""
+    wanted = jax.eval_shape(jax.random.key_data, like) if _is_key(like) else like
+    wanted = wanted if hasattr(wanted, "dtype") else np.asarray(wanted)
+    # What earlier versions counted in floats.
+    if array.dtype == np.float32 and wanted.dtype == np.uint32 and not _is_key(like):
+        array = array.astype(np.uint32)
+    require(
+        array.shape == wanted.shape and array.dtype == wanted.dtype,
+        f"{path} is of another kind of run: {name} is {array.dtype}{list(array.shape)} there and "
+        f"{wanted.dtype}{list(wanted.shape)} here",
+    )
+    if _is_key(like):
+        return jax.random.wrap_key_data(jnp.asarray(array), impl=_key_kind(like))
+    if isinstance(like, np.ndarray):
+        return array
+    if isinstance(like, np.generic | bool | int | float | complex):
+        return type(like)(array.item())
+    return jnp.asarray(array)
+
+
+def _key_kind(like: Any) -> str:
+    """The generator behind a PRNG key, also when only its shape and dtype are known."""
+    found: list[str] = []
+    jax.eval_shape(lambda key: found.append(str(jax.random.key_impl(key))), like)
+    return found[0]

@@ -1,0 +1,136 @@
+"""Runs that one program updates: those whose configurations differ in numbers only."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from corral import devices
+from corral.config import Config, get
+from corral.envs.contract import EnvSpec
+from corral.errors import require
+from corral.learning import update as learner
+from corral.learning.estimate import Batch
+from corral.learning.update import LearnerState
+
+
+class Group:
+    """Runs that differ in numbers only, and the program that updates them; in a batch they lie from run `first` on."""
+
+    def __init__(
+        self,
+        members: Sequence[int],
+        configs: Sequence[Config],
+        spec: EnvSpec,
+        first: int,
+        mesh: Mesh | None,
+        net: Any | None,
+    ) -> None:
+        """`configs` are those of the members, which are named by their positions among all runs."""
+        self.members = tuple(members)
+        config = configs[0]
+        self._seeds = np.asarray([c.seed for c in configs], np.uint32)
+        self._numbers = jax.tree.map(lambda *xs: np.asarray(xs, np.float32), *map(numbers, configs))
+
+        def init(own: Numbers, seed: Any) -> LearnerState:
+            key = jax.random.fold_in(jax.random.key(seed), 2**31 - 1)
+            return _arrays_only(learner.init(with_numbers(config, own), spec, key, net))
+
+        def update(own: Numbers, state: Any, batch: Any, key: Any) -> Any:
+            return learner.update(with_numbers(config, own), spec, state, batch, key)
+
+        def update_part(own: Numbers, state: Any, batch: Any, seeds: Any, iteration: Any) -> Any:
+            mine = jax.tree.map(lambda x: x[first : first + len(members)], batch)
+            return jax.vmap(update)(own, state, mine, keys(seeds, iteration)[1])
+
+        everywhere = None if mesh is None else devices.whole(mesh)
+        self._init = jax.jit(jax.vmap(init), out_shardings=everywhere)
+        self._update = devices.jit(update_part, out_shardings=everywhere)
+
+    def initial(self) -> LearnerState:
+        """The states before the first iteration."""
+        made: LearnerState = self._init(self._numbers, self._seeds)
+        return made
+
+    def compile(self, state: LearnerState, shapes: Any) -> None:
+        """The program for a batch of these shapes; a call finds it."""
+        self._update.lower(self._numbers, state, shapes, self._seeds, np.uint32(0)).compile()
+
+    def update(
+        self, state: LearnerState, batch: Batch, iteration: int
+    ) -> tuple[LearnerState, dict[str, Any]]:
+        """New states and metrics of these runs, from the batch of all."""
+        done: tuple[LearnerState, dict[str, Any]] = self._update(
+            self._numbers, state, batch, self._seeds, np.uint32(iteration)
+        )
+        return done
+
+
+def keys(seeds: Any, iteration: Any) -> tuple[Any, Any]:
+    """For every run, a key to sample with and one to update with."""
+    pairs = jax.vmap(lambda s: jax.random.split(jax.random.fold_in(jax.random.key(s), iteration)))(seeds)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _arrays_only(state: LearnerState) -> LearnerState:
+    """A check that the state is a pytree of arrays, so that it can be stacked, saved and restored."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        require(
+            eqx.is_array(leaf),
+            f"the learner's state holds {type(leaf).__name__} at {jax.tree_util.keystr(path)}",
+        )
+    return state
+
+
+def alike(configs: Sequence[Config]) -> list[list[int]]:
+    """Positions of the configurations, those of one program together."""
+    programs: list[Config] = []
+    groups: list[list[int]] = []
+    for i, config in enumerate(map(program, configs)):
+        if config not in programs:
+            programs.append(config)
+            groups.append([])
+        groups[programs.index(config)].append(i)
+    return groups
+
+
+Numbers = dict[str, Any]
+"""By dotted name of the field: a number, or a tuple of them; stacked over runs, or traced by a compiler."""
+
+
+def numbers(config: Config) -> Numbers:
+    """The fields that are inputs of the compiled program. Everything else shapes the program itself (but the seed: keys).
+
+    Runs whose configurations differ in these only are one program, side by side.
+    """
+    names = ["limit", "gamma", "cost_gamma", "gae", "cost_gae", "trust.delta", "shaping.coefficient"]
+    names += [f"algo.{f.name}" for f in fields(config.algo) if f.name != "name"]
+    found = {name: get(config, name) for name in names}
+    return {name: 0.0 if value is None else value for name, value in found.items()}
+
+
+def with_numbers(config: Config, values: Numbers) -> Config:
+    """The configuration with these numbers, unchecked, since they may not be plain numbers."""
+    changed = copy.copy(config)
+    for name, value in values.items():
+        *path, last = name.split(".")
+        holder: Any = changed
+        for part in path:
+            object.__setattr__(holder, part, copy.copy(getattr(holder, part)))
+            holder = getattr(holder, part)
+        object.__setattr__(holder, last, value)
+    return changed
+
+
+def program(config: Config) -> Config:
+    """What is left of a configuration when its numbers and its seed are blanked: equal for runs of one program."""
+    blank = {
+        name: tuple(0.0 for _ in value) if isinstance(value, tuple) else 0.0
+        for name, value in numbers(config).items()
+    }
+    return with_numbers(config, blank | {"seed": 0})

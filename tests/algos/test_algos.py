@@ -1,0 +1,352 @@
+"""Each algorithm's update against its recursion by hand and its step from matrices written out."""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from corral.algos import MODULES, cpo, fpo, pdo, trpo
+from corral.config import CPO, FPO, PDO, TRPO, Config, Networks, TrustRegion, numbers, with_numbers
+from corral.envs.contract import Box, Discrete, EnvSpec
+from corral.learning import networks, surrogates
+from corral.learning.surrogates import Constraints, Samples
+from corral.trust_region.dual import Case
+
+KINDS = {"gaussian": Box(2), "categorical": Discrete(3)}
+# Gaussian policies with two constraints, categorical ones with one: few programs to compile, every size among them.
+BOTH = pytest.mark.parametrize(("kind", "m"), [("gaussian", 2), ("categorical", 1)])
+DELTA, DAMPING, ROWS, EPISODES = 0.001, 1e-3, 24, 6
+# So many iterations that conjugate gradients solve: the comparisons here are not about what they leave over.
+TRUST = TrustRegion(delta=DELTA, damping=DAMPING, cg_iterations=60)
+
+
+def make_problem(kind="gaussian", m=1, seed=0):
+    """A small policy in double precision and samples under it, in which what earns also costs."""
+    rng = np.random.default_rng(seed)
+    policy = networks.make_policy(EnvSpec("toy", 2, KINDS[kind], 4), Networks(hidden=(2,)), jax.random.key(0))
+    arrays, static = eqx.partition(policy, eqx.is_inexact_array)
+    policy = eqx.combine(jax.tree.map(lambda a: jnp.asarray(rng.normal(size=a.shape)) * 0.7, arrays), static)
+    advantage = rng.normal(size=ROWS)
+    cost_advantage = advantage[:, None] * np.linspace(1, 0.5, m) + 0.7 * rng.normal(size=(ROWS, m))
+    action = rng.normal(size=(ROWS, 2)) if kind == "gaussian" else rng.integers(0, 3, ROWS)
+    samples = Samples(
+        obs=jnp.asarray(rng.normal(size=(ROWS, 2))),
+        action=jnp.asarray(action),
+        weight=jnp.full(ROWS, 1 / ROWS),
+        advantage=jnp.asarray(advantage),
+        cost_weight=jnp.full((ROWS, m), 1 / EPISODES),
+        cost_advantage=jnp.asarray(cost_advantage),
+    )
+    return policy, samples
+
+
+def standing(value, limit, realised=0.0, comparable=True):
+    """Constraints from plain numbers or lists of them."""
+    value, limit = (jnp.asarray(np.atleast_1d(x), float) for x in (value, limit))
+    realised = jnp.broadcast_to(jnp.asarray(np.atleast_1d(realised), float), value.shape)
+    return Constraints(value, limit, realised, jnp.asarray(comparable))
+
+
+@pytest.fixture(scope="module")
+def update():
+    """Every algorithm's update as a compiled program, of which the numbers in its configuration are inputs."""
+
+    @partial(jax.jit, static_argnums=0)
+    def run(kind, own, state, problem, constraints):
+        config = with_numbers(Config("toy", algo=kind()), own).algo
+        local = surrogates.make(networks.flatten(problem[0]), problem[1], TRUST)
+        return MODULES[config.name].update(config, state, local, constraints)
+
+    def call(config, *rest):
+        own = {name: value for name, value in numbers(Config("toy", algo=config)).items() if "algo." in name}
+        return run(type(config), own, *rest)
+
+    return call
+
+
+def explicit(policy, samples):
+    """θ, g, B and H in NumPy; H from finite differences of the distribution's parameters."""
+    flat = networks.flatten(policy)
+    theta, h = np.asarray(flat.theta), 1e-6
+    g, B = surrogates.make(flat, samples, TRUST).gradients()
+
+    def parameters(theta):
+        return np.concatenate([np.asarray(x) for x in flat.policy(jnp.asarray(theta))(samples.obs)], axis=1)
+
+    J = np.stack(
+        [(parameters(theta + h * e) - parameters(theta - h * e)) / (2 * h) for e in np.eye(len(theta))], -1
+    )
+    if policy.log_std is None:
+        p = np.exp(parameters(theta))
+        p /= p.sum(1, keepdims=True)
+        M = np.stack([np.diag(x) - np.outer(x, x) for x in p])
+    else:
+        M = np.diag(np.concatenate([np.exp(-2 * np.asarray(policy.log_std)), [2.0, 2.0]]))[None]
+    H = np.mean(np.swapaxes(J, 1, 2) @ M @ J, axis=0) + DAMPING * np.eye(len(theta))
+    return theta, np.asarray(g), np.asarray(B), H
+
+
+def boundary_step(d, H):
+    """√(2δ/dᵀH⁻¹d)·H⁻¹d."""
+    x = np.linalg.solve(H, d)
+    return np.sqrt(2 * DELTA / (d @ x)) * x
+
+
+# -- CPO --------------------------------------------------------------------------------------------------------------
+
+
+def test_of_constraints_that_contradict_each_other_the_lesser_may_grow_until_it_is_the_largest(
+    update, float64
+):
+    """b₂ = −b₁: what the first cost gives up the second gains. c = (0.5, 0.3)s meet at 0.4s, if that is within reach."""
+    policy, samples = make_problem(m=2)
+    opposite = samples.cost_advantage[:, :1] * jnp.array([1.0, -1.0])
+    problem = policy, samples._replace(cost_advantage=opposite)
+    c = np.array([0.5, 0.3]) * 0.01
+    _, step = update(CPO(calibration=0.0), cpo.init(CPO(), 2), problem, standing(c, [0.0, 0.0]))
+    assert step.case == Case.CONTRADICTORY
+    assert step.search.accepted
+    np.testing.assert_allclose(c + step.promised, 0.4 * 0.01, rtol=0.05)
+
+
+def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
+    """ē ← ē + 0.25 (realised − aimed − ē), from 0; not where the two cannot be compared. The limit in force is d − ē."""
+    problem = make_problem(m=2)
+    config = CPO(calibration=0.25)
+    state = cpo.init(config, 2)
+    np.testing.assert_array_equal(state.excess, 0)
+    limit = np.array([3.0, 1.0])
+    updates = [
+        # realised, aimed at, comparable and ē after it
+        ([0.4, -0.2], [0.0, -0.2], False, [0.0, 0.0]),
+        ([0.4, -0.2], [0.0, -0.2], True, [0.1, 0.0]),  # ¼·0.4; nothing
+        ([0.3, 0.6], [-0.2, 0.2], True, [0.2, 0.1]),  # 0.1 + ¼(0.5 − 0.1); ¼·0.4
+        ([9.0, 9.0], [0.0, 0.0], False, [0.2, 0.1]),
+        ([-0.6, 0.1], [0.0, 0.4], True, [0.0, 0.0]),  # 0.2 + ¼(−0.6 − 0.2); 0.1 + ¼(−0.3 − 0.1)
+        (
+            [-0.4, 0.0],
+            [0.0, 0.0],
+            True,
+            [-0.1, 0.0],
+        ),  # a cost that falls below what was aimed at relaxes the limit
+    ]
+    for realised, aimed, comparable, excess in updates:
+        constraints = standing([0.0, 0.0], limit, realised, comparable)
+        state, step = update(config, state._replace(aimed=jnp.asarray(aimed)), problem, constraints)
+        np.testing.assert_allclose(state.excess, excess, atol=1e-12)
+        np.testing.assert_allclose(step.effective_limit, limit - excess, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("before", "realised", "after"),
+    [
+        (1.0, 8.0, 1.0),  # 1 + ¼(8 − 1) would aim lower still, which no step can follow
+        (1.0, -1.0, 0.5),  # 1 + ¼(−1 − 1)
+        (1.0, -9.0, 0.0),  # 1 + ¼(−9 − 1) = −1.5 would aim above the limit
+        (-1.0, -9.0, -1.0),  # nor does it grow to that side
+        (-1.0, 1.0, -0.5),
+    ],
+)
+def test_where_the_limit_is_out_of_reach_the_calibration_only_shrinks(
+    before, realised, after, update, float64
+):
+    config = CPO(calibration=0.25)
+    constraints = standing([1e3], np.array([10.0]), [realised], True)
+    state, step = update(config, cpo.State(jnp.full(1, before), jnp.zeros(1)), make_problem(), constraints)
+    assert step.case == Case.RECOVERY
+    np.testing.assert_allclose(state.excess, after, atol=1e-12)
+
+
+def test_a_constraint_that_is_kept_is_calibrated_though_another_is_out_of_reach(update, float64):
+    config = CPO(calibration=0.25)
+    constraints = standing([1e3, 1.0], np.array([10.0, 10.0]), [8.0, 8.0], True)
+    state, step = update(config, cpo.State(jnp.ones(2), jnp.zeros(2)), make_problem(m=2), constraints)
+    assert step.case == Case.RECOVERY
+    np.testing.assert_allclose(state.excess, [1.0, 2.75], atol=1e-12)  # 1 + ¼(8 − 1)
+
+
+def test_the_calibrated_limit_is_the_one_the_step_aims_at(update, float64):
+    """d = 3 with ē = 0.04 moves the policy as d = 2.96 does without calibration, and otherwise than d = 3."""
+    problem = make_problem()
+    plain, none = CPO(), cpo.init(CPO(), 1)
+    value = 2.99
+    _, calibrated = update(
+        CPO(calibration=0.1),
+        cpo.State(jnp.asarray([0.04]), jnp.zeros(1)),
+        problem,
+        standing(value, 3.0, comparable=False),
+    )
+    _, lower = update(plain, none, problem, standing(value, 2.96))
+    _, higher = update(plain, none, problem, standing(value, 3.0))
+    np.testing.assert_allclose(calibrated.theta, lower.theta, rtol=1e-9)
+    assert np.max(np.abs(calibrated.theta - higher.theta)) > 1e-4
+    assert calibrated.case == Case.FEASIBLE_RECOVERY
+    assert higher.case == Case.BOUNDARY
+
+
+def test_without_calibration_cpo_forgets_what_was_realised(update, float64):
+    state, step = update(CPO(), cpo.init(CPO(), 1), make_problem(), standing(1.0, 3.0, 5.0))
+    assert state.excess[0] == 0
+    assert step.effective_limit[0] == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_active_constraint_is_met_by_the_step_of_the_closed_form(kind, update, float64):
+    """x = (H⁻¹g − νH⁻¹b)/λ with λ² = (q − r²/s)/(2δ − c²/s) and ν = (r + λc)/s, scaled by what the search accepted."""
+    problem = make_problem(kind)
+    theta, g, B, H = explicit(*problem)
+    b = B[:, 0]
+    v, w = np.linalg.solve(H, g), np.linalg.solve(H, b)
+    q, r, s = g @ v, b @ v, b @ w
+    c = 0.2 * np.sqrt(2 * DELTA * s)
+    lam = np.sqrt((q - r**2 / s) / (2 * DELTA - c**2 / s))
+    nu = (r + lam * c) / s
+    assert nu > 0
+    state, step = update(CPO(), cpo.init(CPO(), 1), problem, standing(5 + c, 5.0))
+    assert step.case == Case.FEASIBLE_RECOVERY
+    np.testing.assert_allclose([step.lam, step.nu[0]], [lam, nu], rtol=1e-4)
+    assert step.search.accepted
+    np.testing.assert_allclose(
+        step.theta - theta, float(step.search.scale) * (v - nu * w) / lam, rtol=1e-3, atol=1e-6
+    )
+    # From outside the limit no candidate may make the cost worse; here it gets better.
+    assert step.promised[0] < 0
+    # The step aims at the limit itself, bᵀx = −c.
+    np.testing.assert_allclose(state.aimed[0], -c, rtol=1e-9)
+
+
+def test_far_outside_the_limit_cpo_goes_straight_back_whatever_it_costs(update, float64):
+    """Nothing in the trust region is feasible: −√(2δ/s) H⁻¹b, the paper's recovery."""
+    problem = make_problem()
+    theta, g, B, H = explicit(*problem)
+    state, step = update(CPO(), cpo.init(CPO(), 1), problem, standing(1e3, 0.0))
+    assert step.case == Case.RECOVERY
+    x = boundary_step(-B[:, 0], H)
+    np.testing.assert_allclose(step.theta - theta, float(step.search.scale) * x, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(state.aimed[0], B[:, 0] @ x, rtol=1e-6)
+    assert g @ x < 0
+    assert step.search.accepted
+
+
+@pytest.mark.parametrize("value", [1e3, 0.0])
+def test_where_nothing_is_accepted_the_policy_stays_as_it_is(value, update, float64):
+    """A cost so large that its surrogate leaves the finite numbers, whether the limit is broken or kept."""
+    policy, samples = make_problem()
+    theta = networks.flatten(policy).theta
+    wild = samples._replace(
+        cost_advantage=samples.cost_advantage.at[0].set(1e308), cost_weight=samples.cost_weight * 1e5
+    )
+    state, step = update(CPO(), cpo.init(CPO(), 1), (policy, wild), standing(value, 0.0))
+    assert not step.search.accepted
+    assert state.aimed[0] == 0
+    np.testing.assert_array_equal(step.theta, theta)
+    np.testing.assert_array_equal(step.promised, 0)
+    assert step.kl == 0
+
+
+# -- TRPO and its relatives -------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_trpo_goes_along_the_natural_gradient_to_the_boundary(kind, m, update, float64):
+    problem = make_problem(kind, m)
+    theta, g, _, H = explicit(*problem)
+    _, step = update(TRPO(), trpo.init(TRPO(), m), problem, standing([1e6] * m, [0.0] * m))
+    scale = float(step.search.scale)
+    assert scale > 0
+    np.testing.assert_allclose(step.theta - theta, scale * boundary_step(g, H), rtol=1e-4, atol=1e-7)
+    np.testing.assert_array_equal(step.nu, 0)
+    assert step.case == Case.INSIDE
+
+
+@BOTH
+def test_cpo_with_limits_far_away_is_trpo(kind, m, update, float64):
+    problem = make_problem(kind, m)
+    far = standing([0.0] * m, [1e6] * m)
+    _, constrained = update(CPO(), cpo.init(CPO(), m), problem, far)
+    _, free = update(TRPO(), trpo.init(TRPO(), m), problem, far)
+    assert constrained.case == Case.INSIDE
+    np.testing.assert_allclose(constrained.theta, free.theta, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(constrained.promised, free.promised, rtol=1e-4)
+    np.testing.assert_array_equal(constrained.nu, 0)
+
+
+def test_without_constraints_trpo_takes_the_step_it_takes_beside_costs(update, float64):
+    policy, samples = make_problem(m=2)
+    none = samples._replace(
+        cost_weight=samples.cost_weight[:, :0], cost_advantage=samples.cost_advantage[:, :0]
+    )
+    nothing = Constraints(*(jnp.zeros(0) for _ in range(3)), jnp.asarray(False))
+    _, free = update(TRPO(), trpo.init(TRPO(), 0), (policy, none), nothing)
+    _, beside = update(TRPO(), trpo.init(TRPO(), 2), (policy, samples), standing([9.0, 9.0], [0.0, 0.0]))
+    np.testing.assert_allclose(free.theta, beside.theta, rtol=1e-9)
+    assert free.promised.shape == free.nu.shape == free.effective_limit.shape == (0,)
+
+
+def test_a_fixed_penalty_subtracts():
+    """3 − 2·(1 + 0.5) = 0 and −1 − 2·(0 + 4) = −9."""
+    reward, costs = jnp.asarray([3.0, -1.0]), jnp.asarray([[1.0, 0.5], [0.0, 4.0]])
+    np.testing.assert_allclose(fpo.penalised(FPO(penalty=2.0), reward, costs), [0, -9])
+
+
+def test_every_constraint_may_have_a_penalty_of_its_own(update, float64):
+    """3 − 2·1 − 4·0.5 = −1 and −1 − 2·0 − 4·4 = −17."""
+    reward, costs = jnp.asarray([3.0, -1.0]), jnp.asarray([[1.0, 0.5], [0.0, 4.0]])
+    config = FPO(penalty=(2.0, 4.0))
+    np.testing.assert_allclose(fpo.penalised(config, reward, costs), [-1, -17])
+    _, step = update(config, fpo.init(config, 2), make_problem(m=2), standing([9.0, 9.0], [0.0, 0.0]))
+    np.testing.assert_array_equal(step.nu, [2, 4])
+
+
+def test_on_the_same_samples_fixed_penalties_step_as_trpo_does(update, float64):
+    """The penalty is in the samples: what the update sees of the reward already has it taken off."""
+    problem, constraints = make_problem(m=2), standing([9.0, 9.0], [0.0, 0.0])
+    _, penalised = update(FPO(7.0), fpo.init(FPO(7.0), 2), problem, constraints)
+    _, free = update(TRPO(), trpo.init(TRPO(), 2), problem, constraints)
+    np.testing.assert_allclose(penalised.theta, free.theta, rtol=1e-9)
+    np.testing.assert_array_equal(penalised.nu, 7)
+
+
+# -- PDO --------------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_pdo_steps_along_the_lagrangian_s_natural_gradient_to_the_boundary(kind, m, update, float64):
+    problem = make_problem(kind, m)
+    theta, g, B, H = explicit(*problem)
+    nu = np.array([0.3, 0.8], np.float32)[:m]
+    _, step = update(PDO(), pdo.State(jnp.asarray(nu)), problem, standing([1.0] * m, [5.0] * m))
+    d = g - B @ nu
+    scale = float(step.search.scale)
+    assert scale > 0
+    np.testing.assert_allclose(step.theta - theta, scale * boundary_step(d, H), rtol=1e-4, atol=1e-7)
+    np.testing.assert_array_equal(step.nu, nu)
+    # With this price the costs come down, though their limits are not asked for.
+    assert (B @ nu) @ (step.theta - theta) < nu @ B.T @ boundary_step(g, H)
+
+
+def test_the_multipliers_of_pdo_follow_the_violations_and_never_turn_negative(update, float64):
+    """ν ← (ν + 0.1 (J_C − d))₊ from ν₀ = 1, d = (2, 5)."""
+    problem = make_problem(m=2)
+    config = PDO(nu=1.0, rate=0.1)
+    state = pdo.init(config, 2)
+    by_hand = [
+        # J_C, ν afterwards
+        ([4.0, 0.0], [1.2, 0.5]),
+        ([0.0, 1.0], [1.0, 0.1]),
+        ([2.0, 0.0], [1.0, 0.0]),  # 0.1 − 0.5 is cut off at 0
+        ([-30.0, 6.0], [0.0, 0.1]),
+    ]
+    before = np.ones(2)
+    for value, after in by_hand:
+        state, step = update(config, state, problem, standing(value, [2.0, 5.0]))
+        np.testing.assert_allclose(step.nu, before, atol=1e-6)
+        np.testing.assert_allclose(state.nu, after, atol=1e-6)
+        before = np.asarray(state.nu)
+
+
+def test_every_multiplier_of_pdo_may_start_elsewhere():
+    np.testing.assert_array_equal(pdo.init(PDO(nu=(0.0, 1000.0)), 2).nu, [0, 1000])

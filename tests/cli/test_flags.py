@@ -1,0 +1,257 @@
+import tomllib
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from corral.cli.flags import from_argv
+from corral.config import CPO, FPO, PDO, TRPO, Config, Critic, Networks, RunOptions, Shaping, TrustRegion
+from corral.errors import CorralError
+from corral.presets import preset
+from corral.running.config_file import load, load_options, save
+
+ODD = Config(
+    'an "odd"\n\\ name é\x7f𝄞',
+    algo=PDO(nu=1e3, rate=1e-30),
+    iterations=7,
+    limit=(0.1, -3.0, 1e300),
+    gamma=1 / 3,
+    trust=TrustRegion(delta=5e-324),
+    networks=Networks((1, 2, 3), "silu", -0.5, True),
+    critic=Critic("adam", sees_time=True),
+    shape_costs=True,
+    shaping=Shaping(horizon=9),
+    task={"y_lim": 3.0, "a b": -1.5},
+    seed=2**32 - 1,
+)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ODD,
+        Config("x", algo=CPO(0.0)),
+        *(Config("x", algo=algo) for algo in (CPO(calibration=0.25), TRPO(), FPO(penalty=50.0))),
+    ],
+)
+def test_a_configuration_survives_the_file_exactly(tmp_path, config):
+    save(config, tmp_path / "config.toml")
+    assert load(tmp_path / "config.toml") == config
+
+
+def test_the_file_holds_every_field_with_its_explanation(tmp_path):
+    save(ODD, tmp_path / "config.toml", RunOptions(Path("x"), seeds=3, threads=2, overwrite=True, json=True))
+    text = (tmp_path / "config.toml").read_text()
+    content = tomllib.loads(text)
+
+    def check(value, table):
+        for f in fields(value):
+            part = getattr(value, f.name)
+            if is_dataclass(part):
+                check(part, table[f.name])
+            else:
+                assert table[f.name] == (list(part) if isinstance(part, tuple) else part)
+
+    check(ODD, content)
+    assert content["run"] == {"seeds": 3, "checkpoint_every": 10, "threads": 2}
+    assert "# Mean KL divergence allowed per update.\ndelta = 5e-324\n" in text
+    assert load_options(tmp_path / "config.toml") == RunOptions(seeds=3, threads=2)
+
+
+def test_the_environment_alone_gives_its_preset():
+    config, options = from_argv(["point-circle"])
+    assert config == preset("point-circle", "corral")
+    assert options == RunOptions(out=Path("runs/point-circle-cpo-corral-s0"))
+    assert from_argv(["ant-gather", "--preset", "paper"])[0] == preset("ant-gather", "paper")
+    assert from_argv(["--algo=trpo", "--preset=paper", "point-gather"])[0] == preset(
+        "point-gather", "paper", TRPO()
+    )
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["point-gather", "--seed", "3", "--limit", "1", "2"],
+        ["--seed", "3", "--limit", "1", "2", "point-gather"],
+        ["--env", "point-gather", "--seed=3", "--limit", "1", "2"],
+    ],
+)
+def test_the_environment_may_stand_anywhere(argv):
+    config, _ = from_argv(argv)
+    assert config == replace(preset("point-gather", "corral"), seed=3, limit=(1.0, 2.0))
+
+
+def test_every_field_is_a_flag():
+    argv = (
+        "point-gather --algo pdo --preset paper --iterations 9 --batch-size 100 --limit 0.5 --gamma 0.9 --cost-gamma 0.8 "
+        "--gae 0.7 --cost-gae 0.6 --no-time-limit-ends --shape-costs --task y_lim 3 bombs 2 --seed 5 --algo.nu 1000 "
+        "--algo.rate 0.5 --trust.delta 0.02 --trust.cg-iterations 5 --trust.fisher-fraction 0.5 --networks.hidden 8 "
+        "--networks.activation relu --networks.normalize-observations --critic.method adam --critic.sees-time "
+        "--shaping.horizon 3 --out here --seeds 4 --checkpoint-every 2 --threads 1 --json"
+    )
+    config, options = from_argv(argv.split())
+    assert config == Config(
+        "point-gather",
+        algo=PDO(nu=1000.0, rate=0.5),
+        iterations=9,
+        batch_size=100,
+        limit=(0.5,),
+        gamma=0.9,
+        cost_gamma=0.8,
+        gae=0.7,
+        cost_gae=0.6,
+        time_limit_ends=False,
+        trust=TrustRegion(0.02, 5, fisher_fraction=0.5),
+        networks=Networks((8,), "relu", normalize_observations=True),
+        critic=Critic("adam", sees_time=True),
+        shape_costs=True,
+        shaping=Shaping(3),
+        task={"y_lim": 3.0, "bombs": 2.0},
+        seed=5,
+    )
+    assert options == RunOptions(Path("here"), 4, 2, 1, False, True)
+
+
+def test_flags_win_over_the_file_and_the_file_over_the_preset(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'env = "point-gather"\ngamma = 0.5\nseed = 8\n[algo]\nname = "pdo"\nnu = 3\n[run]\nseeds = 2\n'
+    )
+    config, options = from_argv(["--config", str(file), "--seed", "9"])
+    expected = replace(preset("point-gather", "corral"), gamma=0.5, seed=9, algo=PDO(nu=3.0))
+    assert config == expected
+    assert options == RunOptions(Path("runs/point-gather-pdo-mine-s9"), seeds=2)
+    # Another algorithm than the file's starts from its own defaults.
+    config, _ = from_argv(["point-circle", "--config", str(file), "--algo", "fpo"])
+    assert config == replace(preset("point-circle", "corral"), gamma=0.5, seed=8, algo=FPO())
+
+
+def test_a_saved_file_leaves_nothing_to_a_preset(tmp_path):
+    save(preset("point-circle", "paper"), tmp_path / "config.toml")
+    config, _ = from_argv(["--config", str(tmp_path / "config.toml")])  # whose own preset would be `corral`
+    assert config == preset("point-circle", "paper", CPO(calibration=0.0))
+
+
+def test_the_saved_file_of_a_run_repeats_it(tmp_path):
+    config, options = from_argv(["ant-circle", "--algo", "fpo", "--algo.penalty", "5", "--seeds", "3"])
+    save(config, tmp_path / "config.toml", options)
+    again, how = from_argv(["--config", str(tmp_path / "config.toml")])
+    assert again == config
+    assert how.seeds == 3
+
+
+def test_a_gymnasium_id_gets_the_general_parameters_and_a_folder_without_slashes():
+    config, options = from_argv(["module:some/Thing-v0", "--limit", "25"])
+    assert config.limit == (25.0,)
+    assert not config.time_limit_ends
+    assert preset("humanoid-gather").time_limit_ends
+    assert options.out == Path("runs/module-some-Thing-v0-cpo-corral-s0")
+
+
+def test_a_number_per_constraint_comes_through_flags_and_files(tmp_path):
+    one, _ = from_argv(["point-circle", "--algo", "fpo", "--algo.penalty", "5"])
+    each, _ = from_argv(["point-circle", "--algo", "fpo", "--algo.penalty", "5", "50"])
+    assert (one.algo, each.algo) == (FPO(5.0), FPO((5.0, 50.0)))
+    for config in (one, each):
+        save(config, tmp_path / "config.toml")
+        assert load(tmp_path / "config.toml") == config
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ("", "name an environment first, such as `corral train point-circle`"),
+        ("x --algo sac", "--algo must be one of cpo, trpo, pdo, fpo, got sac"),
+        ("x --algo", "--algo needs a value"),
+        ("x --preset mine", "--preset must be one of paper, corral, got mine"),
+        ("x --iterations many", "--iterations must be a whole number, got many"),
+        ("x --batch_size=1.5", "--batch-size must be a whole number, got 1.5"),
+        ("x --gamma", "--gamma must be a number, got nothing"),
+        (
+            "x --networks.hidden 3 wide --seed 1",
+            "--networks.hidden must be a list of whole numbers, got 3 wide",
+        ),
+        (
+            "x --networks.activation selu",
+            "--networks.activation must be one of tanh, relu, elu, silu, got selu",
+        ),
+        ("x --task y_lim", "--task must be pairs of a name and a number, got y_lim"),
+        (
+            "x --algo pdo --algo.nu much",
+            "--algo.nu must be a number, or a list of numbers, got much",
+        ),
+        ("x --gamma 2", "gamma must lie in [0, 1], got 2.0"),
+        ("x --seeds 0", "seeds must be at least 1, got 0"),
+        ("x --delta 0.1", "there is no option --delta; did you mean --trust.delta?"),
+        ("x --itertions 5", "there is no option --itertions; did you mean --iterations?"),
+        ("x --xyzzy", "there is no option --xyzzy; `corral train --help` lists them"),
+        ("x --algo.nu 3", "--algo.nu is an option of --algo pdo, not of cpo"),
+        ("x extra", "what is 'extra' for? It follows no option that takes it"),
+        ("x --config nowhere.toml", "there is no file nowhere.toml"),
+    ],
+)
+def test_a_mistake_in_the_arguments_gets_one_clear_line(argv, message, capsys):
+    with pytest.raises(CorralError) as caught:
+        from_argv(argv.split())
+    assert str(caught.value) == message
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gamma = 0.5", "env must name the environment"),
+        ('env = "x"\ngama = 0.5', "there is no setting gama; did you mean gamma?"),
+        ('env = "x"\n[trust]\nzz = 1', "there is no setting trust.zz; there are delta, cg_iterations"),
+        ('env = "x"\n[trust]\ndelta = "small"', "trust.delta must be a number, got 'small'"),
+        ('env = "x"\ntrust = 3', "trust must be a table of settings, got 3"),
+        ('env = "x"\niterations = 2.5', "iterations must be a whole number, got 2.5"),
+        ('env = "x"\niterations = true', "iterations must be a whole number, got True"),
+        ('env = "x"\nlimit = 5', "limit must be a list of numbers, got 5"),
+        ('env = "x"\nlimit = [1, "a"]', r"limit[1] must be a number, got 'a'"),
+        ('env = "x"\n[algo]\nname = "pdo"\nnu = "a"', "algo.nu must be a number, got 'a'"),
+        ('env = "x"\nshape_costs = 1', "shape_costs must be true or false, got 1"),
+        ('env = "x"\ntask = {a = "b"}', "task.a must be a number, got 'b'"),
+        ('env = "x"\n[algo]\nname = "sac"', "algo.name must be one of cpo, trpo, pdo, fpo, got 'sac'"),
+        ('env = "x"\n[algo]\nname = "trpo"\nnu = 1', "there is no setting algo.nu"),
+        ('env = "x"\n[networks]\nactivation = "selu"', "networks.activation must be one of tanh"),
+        ('env = "x"\ngamma = 7', "gamma must lie in [0, 1], got 7"),
+        ("env = ", "is not a TOML file"),
+    ],
+)
+def test_a_mistake_in_the_file_gets_one_clear_line(tmp_path, text, message):
+    (tmp_path / "config.toml").write_text(text)
+    with pytest.raises(CorralError) as caught:
+        load(tmp_path / "config.toml")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_help_shows_the_defaults_of_the_environment_and_the_options_of_the_algorithm(capsys):
+    with pytest.raises(SystemExit) as stop:
+        from_argv(["ant-circle", "--algo", "pdo", "--help"])
+    assert stop.value.code == 0
+    printed = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for part in (
+        "--batch-size INT Environment steps sampled for each update",
+        "(default: 100000)",
+        "--algo {cpo,pdo,trpo,fpo}",
+        "--algo.nu FLOAT [FLOAT ...] Where the multipliers start, ν₀: one number for all, or one for each",
+        "--shaping.horizon INT Look-ahead T in steps. (default: 20)",
+        "--seeds INT",
+        "ant-circle with pdo",
+    ):
+        assert part in printed
+    assert "--algo.name" not in printed
+    assert "--env" not in printed
+    with pytest.raises(SystemExit):
+        from_argv(["--help"])
+    assert "point-circle with cpo" in " ".join(capsys.readouterr().out.split())
+
+
+def test_every_field_has_a_docstring_to_show():
+    from corral.running.config_file import field_docs
+
+    for part in (Config, TrustRegion, Networks, Critic, Shaping, CPO, PDO, FPO, RunOptions):
+        docs = field_docs(part)
+        assert all(docs.get(f.name) for f in fields(part) if f.name != "name")
