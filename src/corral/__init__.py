@@ -51,3 +51,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+import_module("corral.envs.gymnasium.ids").register()  # strings only: no JAX is imported

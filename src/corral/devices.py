@@ -9,6 +9,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,7 +17,6 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from corral.errors import require
-from corral.running.files import cache_folder
 
 ROWS = "rows"
 """The mesh's only axis: robots while they are simulated, rows of the batch afterwards."""
@@ -43,6 +43,11 @@ def join() -> None:
     # CPUs run what does not depend on each other in any order, and the processes would wait for different messages.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     jax.distributed.initialize(coordinator, numbers["CORRAL_PROCESSES"], numbers["CORRAL_PROCESS"])
+
+
+def cache_folder() -> Path:
+    """The folder for compiled programs, which Corral can make again if they are deleted."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "corral"
 
 
 def use_cache() -> None:

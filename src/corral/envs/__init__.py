@@ -1,12 +1,10 @@
 """Environments: robots and tasks, the engines that run them, the registry, the way to and from Gymnasium.
 
-Importing this package registers the environments with Gymnasium; the names below load JAX on first use.
+The names below load their modules, and JAX, on first use.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from corral.envs.gymnasium import ids as gym_ids
 
 if TYPE_CHECKING:
     from corral.envs.contract import (
@@ -47,15 +45,15 @@ __all__ = [
     "spec",
 ]
 
-_ELSEWHERE = {"from_gymnasium": "gym_in", "VectorEnv": "vector"} | dict.fromkeys(
-    ("is_gymnasium", "make", "make_host", "names", "parameters", "scenario", "spec"), "registry"
-)
+_REGISTRY = ("is_gymnasium", "make", "make_host", "names", "parameters", "scenario", "spec")
+# name -> module that defines it; `contract` defines all others
+_MODULES = dict.fromkeys(_REGISTRY, "registry") | {
+    "VectorEnv": "engines.vector",
+    "from_gymnasium": "gymnasium.wrap",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module(f"corral.envs.{_ELSEWHERE.get(name, 'base')}"), name)
+        return getattr(import_module(f"corral.envs.{_MODULES.get(name, 'contract')}"), name)
     raise AttributeError(f"module 'corral.envs' has no attribute {name!r}")
-
-
-gym_ids.register()

@@ -1,4 +1,4 @@
-"""Files that are written all at once or not at all, and where those lie that can be made again."""
+"""Files that are written all at once or not at all."""
 
 import contextlib
 import errno
@@ -9,11 +9,6 @@ from corral.errors import CorralError
 
 # The disk is full, a quota is used up, or the file system takes no file of this size.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def cache_folder() -> Path:
-    """Where things lie that can be made again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "corral"
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -4,7 +4,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from corral.envs.engines import native
+from corral.envs.engines import physics as engine
 from corral.envs.engines.physics import Physics
 from corral.envs.models import compile_model
 from corral.envs.robots import ROBOTS
@@ -44,8 +44,8 @@ def split(physics, robot, i):
 def loop(request, monkeypatch):
     """Both ways of running the engine."""
     if request.param == "python":
-        monkeypatch.setattr(native, "step_function", lambda: None)
-    elif native.step_function() is None:
+        monkeypatch.setattr(engine, "step_function", lambda: None)
+    elif engine.step_function() is None:
         pytest.skip("no C compiler")
 
 
@@ -158,11 +158,11 @@ def test_a_robot_that_breaks_says_nothing_and_harms_no_other(capfd, tmp_path, mo
 
 def test_without_a_compiler_there_is_no_compiled_loop(monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
-    assert native.step_function.__wrapped__() is None
+    assert engine.step_function.__wrapped__() is None
 
 
 def test_a_compiler_that_fails_leaves_nothing_behind(monkeypatch, tmp_path):
     monkeypatch.setenv("CC", "false")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert native.step_function.__wrapped__() is None
+    assert engine.step_function.__wrapped__() is None
     assert not list((tmp_path / "corral").iterdir())

@@ -1,5 +1,8 @@
 """To and from Gymnasium."""
 
+import subprocess
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -14,6 +17,23 @@ from corral.errors import CorralError
 def test_every_environment_is_registered():
     assert sorted(IDS.values()) == sorted(envs.names())
     assert "corral/AntCircle-v0" in gymnasium.registry
+
+
+MAKES = {
+    "after importing corral alone": """
+import corral
+assert "jax" not in sys.modules, "importing corral must not import JAX"
+env = gymnasium.make("corral/AntCircle-v0")
+""",
+    "by a name that says what to import": 'env = gymnasium.make("corral:corral/AntCircle-v0")',
+}
+
+
+@pytest.mark.parametrize("how", MAKES)
+def test_a_fresh_process_can_make_an_environment(how):
+    code = f"import sys, gymnasium\n{MAKES[how]}\nprint(env.observation_space.shape)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "(32,)\n"), done.stderr
 
 
 SOME = ("corral/AntCircle-v0", "corral/PointGather-v0")

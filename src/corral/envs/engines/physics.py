@@ -1,24 +1,38 @@
 """Many robots on MuJoCo's C engine and CPU threads, in float64, with derived quantities of the new state.
 
-A bare `mj_step` leaves derived quantities one step old; `mj_forward` after it brings them up to date, at the
-price of a fifth forward pass beside the four of a Runge-Kutta step. For the centre of mass and its velocity
-kinematics is enough, a few per cent of a step. Only contact forces cost one more run of the constraint solver, for a
-robot that feels them and while something touches. Results are those of `mj_step` followed by `mj_forward`.
+A bare `mj_step` leaves derived quantities one step old. `mj_forward` after it would bring them up to date, at the
+price of a fifth forward pass beside the four of a Runge-Kutta step. `Physics` computes only what is missing: kinematics
+gives the centre of mass and its velocity, for a few per cent of a step. Contact forces need one more run of the
+constraint solver, and `Physics` makes it only for a robot that feels them and only while something touches it. The
+results are those of `mj_step` followed by `mj_forward`.
 
-Every thread has one workspace (MjData) for all its robots. What a robot carries from step to step is a row of
-`states` and the point its constraint solver starts from, a kilobyte at most where a workspace of its own
-would be a hundred: those of 400 robots do not fit the cache, and fetching them cost a tenth of a step.
+Every thread has one workspace (MjData) for all its robots. A robot carries a row of `states` and the starting point of
+its constraint solver from step to step, a kilobyte at most. A workspace per robot would take a hundred: those of 400
+robots do not fit the cache, and fetching them cost a tenth of a step.
+
+The loop over a thread's robots is `step.c`, compiled on first use where there is a C compiler. Without one, Python makes
+the same calls with the same results, but more slowly: MuJoCo's Python bindings take one robot at a time, and every call
+releases Python's lock and takes it back, so two threads on a busy machine spend up to half of their time waiting for it.
 
 `mujoco.rollout` and `mujoco.batch` run whole `mj_step`s and would need the fifth pass: see docs/environments.md.
 """
 
+import ctypes
+import functools
+import hashlib
+import importlib.resources
+import os
+import shutil
+import subprocess
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import mujoco
 import numpy as np
 
 from corral import devices
-from corral.envs.engines import native
 from corral.envs.models import compile_model
 from corral.envs.robots import Robot
 from corral.errors import require
@@ -29,10 +43,10 @@ _SILENCED = [int(w) for w in (_WARNINGS.mjWARN_BADQPOS, _WARNINGS.mjWARN_BADQVEL
 
 
 class Physics:
-    """`count` robots of one kind; `place` puts some of them somewhere, `step` moves some by one time step.
+    """`count` robots of one kind; `place` sets the states of some of them, `step` moves some by one time step.
 
-    `states` (count, ...) holds, in float64 and in the order of `RobotState`, what the last call for each robot left:
-    qpos, qvel, centre of mass, its velocity, and contact wrenches if the robot feels them.
+    `states` (count, ...) holds the latest state of each robot, in float64 and in the order of `RobotState`: qpos, qvel,
+    centre of mass, its velocity, and contact wrenches if the robot feels them.
     """
 
     def __init__(self, robot: Robot, walls: bool, count: int, threads: int | None = None) -> None:
@@ -43,25 +57,25 @@ class Physics:
         self._warm = np.zeros((count, robot.nv))
         """Where each robot's constraint solver starts: the accelerations that it found last."""
         self._workspaces: list[mujoco.MjData] = []
-        self._native = native.step_function()
+        self._step_in_c = step_function()
         self._rows = self.states.ctypes.data, self.states.shape[1], self._warm.ctypes.data
-        # Threads are started when there is work for them, not before.
+        # The pool starts a thread only when there is work for it.
         self._helpers = ThreadPoolExecutor(max(devices.cores(), threads or 1))
         self.use_threads(devices.cores() if threads is None else threads)
 
     def use_threads(self, count: int) -> None:
-        """Step on so many threads from the next step on; any thread may say so."""
+        """Step on `count` threads from the next step on; any thread may call this."""
         require(count >= 1, f"threads must be at least 1, got {count}")
         while len(self._workspaces) < count:
             data = mujoco.MjData(self.model)
             for warning in _SILENCED:
-                # MuJoCo prints a warning the first time only, and a broken robot is reported in `broken`.
+                # MuJoCo prints a warning only the first time; Corral reports a broken robot in `broken` instead.
                 data.warning[warning].number = 1
             self._workspaces.append(data)
         self.threads = count
 
     def place(self, robots: np.ndarray, qpos: np.ndarray, qvel: np.ndarray) -> None:
-        """Put the robots of these numbers at positions (k, nq) with velocities (k, nv), forgetting their past."""
+        """Put the k robots with these numbers at positions (k, nq) with velocities (k, nv), forgetting their past."""
         robots = np.asarray(robots, np.int32)
         self.states[robots, : qpos.shape[1]] = qpos
         self.states[robots, qpos.shape[1] : qpos.shape[1] + qvel.shape[1]] = qvel
@@ -69,7 +83,7 @@ class Physics:
         self._run(self._workspaces[0], robots, None)
 
     def step(self, robots: np.ndarray, controls: np.ndarray) -> None:
-        """Move the robots of these numbers by one step under their rows of `controls` (count, nu)."""
+        """Move the robots with these numbers by one step under their rows of `controls` (count, nu)."""
         robots, controls = np.asarray(robots, np.int32), np.ascontiguousarray(controls, np.float64)
         threads = self.threads
         pieces = _pieces(len(robots), threads)
@@ -88,7 +102,7 @@ class Physics:
     def _work(
         self, workspace: mujoco.MjData, pieces: list[slice], robots: np.ndarray, controls: np.ndarray
     ) -> None:
-        """Take pieces off the list until none is left; `pop` is atomic, so threads may share the list."""
+        """Step the robots of one piece after another until none is left; `pop` is atomic, so threads share the list."""
         while pieces:
             try:
                 piece = pieces.pop()
@@ -97,17 +111,17 @@ class Physics:
             self._run(workspace, robots[piece], controls)
 
     def _run(self, workspace: mujoco.MjData, robots: np.ndarray, controls: np.ndarray | None) -> None:
-        """Step these robots, or without controls only derive what follows from their states; fill in `states`."""
-        if self._native is None:
+        """Step these robots, or without controls only derive the quantities of their states; fill in `states`."""
+        if self._step_in_c is None:
             for i in robots.tolist():
                 self._run_in_python(workspace, i, None if controls is None else controls[i])
             return
         engine = self.model._address, workspace._address
         commands = None if controls is None else controls.ctypes.data
-        self._native(*engine, robots.ctypes.data, len(robots), commands, self._feels, *self._rows)
+        self._step_in_c(*engine, robots.ctypes.data, len(robots), commands, self._feels, *self._rows)
 
     def _run_in_python(self, data: mujoco.MjData, i: int, control: np.ndarray | None) -> None:
-        """What `native.SOURCE` does for one robot."""
+        """Do for robot `i` what one round of the loop in `step.c` does."""
         model = self.model
         qpos, qvel, com, com_vel, wrench = np.split(self.states[i], self._ends)
         data.qpos[:], data.qvel[:], data.qacc_warmstart[:] = qpos, qvel, self._warm[i]
@@ -132,9 +146,10 @@ class Physics:
 
 
 def _pieces(count: int, threads: int) -> list[slice]:
-    """0..count cut into pieces, each a share of half of what is left, to be taken from the end of the list.
+    """Cut 0..count into pieces for the threads to take from the end of the list, the largest first.
 
-    Large pieces first cost few hand-outs, small ones last let the threads finish together.
+    Each piece is a thread's share of half of the rest: large pieces keep the number of pieces low, and small ones at the
+    end let the threads finish together.
     """
     pieces, first = [], 0
     while first < count:
@@ -142,3 +157,40 @@ def _pieces(count: int, threads: int) -> list[slice]:
         pieces.append(slice(first, first + size))
         first += size
     return pieces[::-1]
+
+
+@functools.cache
+def step_function() -> Any | None:
+    """The function `corral_step` of `step.c`, or None where it cannot be compiled."""
+    try:
+        function = ctypes.CDLL(str(_library())).corral_step
+    except (OSError, subprocess.SubprocessError):
+        return None
+    pointer, integer = ctypes.c_void_p, ctypes.c_int
+    function.argtypes = [pointer, pointer, pointer, integer, pointer, integer, pointer, integer, pointer]
+    function.restype = None
+    return function
+
+
+def _library() -> Path:
+    """`step.c` as a compiled library, built into the user's cache if it is not there; OSError if that cannot be done."""
+    package = Path(mujoco.__file__).parent
+    engine = next(package.glob("libmujoco.*"), None)
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if engine is None or compiler is None:
+        raise OSError("no C compiler, or MuJoCo without its library")
+    code = importlib.resources.files(__package__).joinpath("step.c").read_text()
+    # A change of the source, of MuJoCo's version or of where it is installed needs another library.
+    name = hashlib.sha256(f"{code}{mujoco.__version__}{package}".encode()).hexdigest()[:16]
+    cache = devices.cache_folder()
+    target = cache / f"step-{name}.so"
+    if not target.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            source, built = Path(folder, "step.c"), Path(folder, "step.so")
+            source.write_text(code)
+            flags = ["-O2", "-shared", "-fPIC", f"-I{package / 'include'}", f"-Wl,-rpath,{package}"]
+            command = [compiler, *flags, str(source), str(engine), "-o", str(built)]
+            subprocess.run(command, check=True, capture_output=True, timeout=60)
+            os.replace(built, target)
+    return target

@@ -1,1 +1,1 @@
-"""Gymnasium in both directions: its environments as ours, ours as its own."""
+"""Gymnasium environments for Corral (`wrap`), and Corral's environments for Gymnasium (`export`, `ids`)."""

@@ -1,6 +1,7 @@
 """The names of Corral's environments in Gymnasium's registry.
 
-Gymnasium has had no plugins since 1.0, so `import corral.envs` registers them; nothing heavy is imported for it.
+Gymnasium finds no environment of an installed package by itself, so `import corral` registers them. Only strings are
+registered: JAX is not imported before an environment is made.
 """
 
 import gymnasium
