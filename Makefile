@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow lint format pages clean
+.PHONY: demo test test-slow lint format bench pages clean
 
 demo: $(READY)
 	$(BIN)/corral train point-gather --out runs/demo --overwrite
@@ -24,9 +24,13 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The numbers and figures of docs/, from benchmarks/results and results.
+# Measures this machine; options: make bench ARGS="--help"
+bench: $(READY)
+	$(BIN)/python -m benchmarks.bench $(ARGS)
+
+# Puts the numbers and figures of benchmarks/results and results into docs/.
 pages: $(READY)
-	$(BIN)/python docs/pages.py
+	$(BIN)/python -m docs.pages
 
 # Set-up is redone only when what it installs has changed.
 $(READY): pyproject.toml constraints.txt

@@ -1,14 +1,14 @@
-"""How good the dual's answers are: residuals of the optimality certificate, by case, on the problems of the tests.
+"""Measure how exact the dual's answers are: residuals of the optimality certificate, by case, on the tests' problems.
 
 `python benchmarks/certificate.py [--float64] [--draws N] [--json]` draws the 108,000 problems that
-tests/trust_region/test_dual.py certifies in that precision (same seeds), and N − 1 times as many others, and prints for
-each case how many there were, the worst residual and how many are above the tolerance of the tests; for the feasible
-cases also the largest violation of a constraint in radii of the trust region, not relative to anything.
+tests/trust_region/test_dual.py certifies in that precision (same seeds), and N − 1 times as many others. For each case it
+prints the number of problems, the worst residual and how many residuals exceed the tolerance of the tests; for feasible
+cases also the largest violation of a constraint, in radii of the trust region.
 """
 
+import argparse
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +21,8 @@ PER_FAMILY = 1200
 TOLERANCE = {np.float32: 1e-4, np.float64: 1e-8}
 
 
-@dataclass(frozen=True)
-class Config:
-    """Residuals of the dual's optimality certificate on the problems of the tests, by case."""
-
-    float64: bool = False
-    """Double precision instead of single."""
-    draws: int = 1
-    """How many times 108,000 problems; the first are those of the tests."""
-    json: bool = False
-    """Print the results as JSON instead of a table."""
-
-
 def largest_violation(batch: Any, solution: Any) -> np.ndarray:
-    """maxᵢ (cᵢ + bᵢᵀx)/‖bᵢ‖ over the live constraints, in radii √(2δ), evaluated in float64; at least 0."""
+    """Return maxᵢ (cᵢ + bᵢᵀx)/‖bᵢ‖ over the live constraints, at least 0, in radii √(2δ) and in float64."""
     r, S, c, delta, alpha, beta = (
         np.asarray(x, np.float64)
         for x in (batch.r, batch.S, batch.c, batch.delta, solution.alpha, solution.beta)
@@ -45,7 +33,7 @@ def largest_violation(batch: Any, solution: Any) -> np.ndarray:
 
 
 def measure(dtype: Any, draws: int) -> list[dict[str, Any]]:
-    """One row per case, a vertex (λ = 0) apart: problems, median and worst residual, and which condition it is."""
+    """Return a row per case, vertices (λ = 0) apart: problems, median and worst residual, and the condition it violates."""
     import jax
     from problems import FAMILIES, draw, residuals
     from rich.progress import track
@@ -92,13 +80,18 @@ def measure(dtype: Any, draws: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     import jax
-    import tyro
 
-    config = tyro.cli(Config)
-    dtype = np.float64 if config.float64 else np.float32
-    with jax.enable_x64(config.float64):
-        rows = measure(dtype, config.draws)
-    if config.json:
+    parser = argparse.ArgumentParser(description="Residuals of the dual's optimality certificate, by case.")
+    parser.add_argument("--float64", action="store_true", help="double precision instead of single")
+    parser.add_argument(
+        "--draws", type=int, default=1, help="how many times 108,000 problems; the tests' first"
+    )
+    parser.add_argument("--json", action="store_true", help="print the results as JSON instead of a table")
+    options = parser.parse_args()
+    dtype = np.float64 if options.float64 else np.float32
+    with jax.enable_x64(options.float64):
+        rows = measure(dtype, options.draws)
+    if options.json:
         print(json.dumps({"dtype": dtype.__name__, "cases": rows}))
         return
     from rich.console import Console

@@ -1,16 +1,16 @@
-"""How fast the dual is: 100,000 vmapped problems for several m, in float32, beside two yardsticks of the same run.
+"""Measure how fast the dual is: 100,000 vmapped problems for several m, in float32, beside two yardsticks.
 
-`python benchmarks/dual.py [--problems N] [--runs K] [--json]`. The yardsticks are the time this machine needs to copy the
-problems' and answers' bytes (nothing that reads and writes them can be faster) and to solve one m × m linear system per
-problem with LAPACK (what the answer would cost if someone told us the active constraints). Vmapped loops go on until the
-slowest problem of the batch is done, so the same problems are also solved in blocks of 64 (`lax.map` with a batch size).
+`python benchmarks/dual.py [--problems N] [--runs K] [--json]`. The first yardstick copies the bytes of the problems and the
+answers: nothing that reads and writes them can be faster. The second solves one m × m linear system per problem with
+LAPACK: the cost of an answer if the active constraints were known. A vmapped loop runs until the slowest problem of the
+batch is done, so the script also solves the same problems in blocks of 64 (`lax.map` with a batch size).
 """
 
+import argparse
 import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,20 +19,8 @@ SIZES = (1, 2, 4, 8)
 BLOCK = 64
 
 
-@dataclass(frozen=True)
-class Config:
-    """Time vmapped `dual.solve` for m = 1, 2, 4, 8 in float32, compilation apart."""
-
-    problems: int = 100_000
-    """Problems solved in one call."""
-    runs: int = 7
-    """Timed calls for each m; the median is reported with the fastest and the slowest."""
-    json: bool = False
-    """Print the results as JSON instead of a table."""
-
-
 def draw(count: int, m: int) -> list[np.ndarray]:
-    """q, r, S, c, δ of random problems in all cases: the c are distances of the order of the trust region's radius."""
+    """Draw q, r, S, c, δ of random problems of all cases: the distances c are of the order of the trust region's radius."""
     rng = np.random.default_rng(m)
     g, B = rng.normal(size=(count, m + 3)), rng.normal(size=(count, m, m + 3))
     c = rng.normal(size=(count, m)) * np.linalg.norm(B, axis=-1)
@@ -41,7 +29,7 @@ def draw(count: int, m: int) -> list[np.ndarray]:
 
 
 def seconds(call: Callable[[], Any], runs: int) -> list[float]:
-    """Wall-clock times of `runs` calls, sorted."""
+    """Return the wall-clock times of `runs` calls, sorted."""
     times = []
     for _ in range(runs):
         began = time.perf_counter()
@@ -55,7 +43,7 @@ def middle(times: list[float]) -> float:
 
 
 def copy_bandwidth(runs: int) -> float:
-    """Bytes read and written per second when a large array is copied."""
+    """Return the bytes read and written per second while a large array is copied."""
     source = np.ones(2**26, np.float32)
     target = np.empty_like(source)
     np.copyto(target, source)
@@ -63,21 +51,21 @@ def copy_bandwidth(runs: int) -> float:
     return 2 * source.nbytes / middle(times)
 
 
-def measure(config: Config, m: int, bandwidth: float) -> dict[str, Any]:
+def measure(count: int, runs: int, m: int, bandwidth: float) -> dict[str, Any]:
     import jax
 
     from corral.trust_region import dual
 
-    problems = draw(config.problems, m)
+    problems = draw(count, m)
     arrays = [jax.device_put(x) for x in problems]
     whole = jax.jit(jax.vmap(dual.solve))
     blocks = jax.jit(lambda *all_: jax.lax.map(lambda one: dual.solve(*one), all_, batch_size=BLOCK))
     compiled, times = {}, {}
     for name, solve in (("whole", whole), ("blocks", blocks)):
         (compiled[name],) = seconds(lambda solve=solve: jax.block_until_ready(solve(*arrays)), 1)
-        times[name] = seconds(lambda solve=solve: jax.block_until_ready(solve(*arrays)), config.runs)
+        times[name] = seconds(lambda solve=solve: jax.block_until_ready(solve(*arrays)), runs)
     S, c = problems[2], problems[3][..., None]
-    linear = middle(seconds(lambda: np.linalg.solve(S, c), config.runs))
+    linear = middle(seconds(lambda: np.linalg.solve(S, c), runs))
     moved = sum(x.nbytes for x in [*problems, *jax.tree.leaves(whole(*arrays))])
     median = middle(times["whole"])
     return {
@@ -98,16 +86,19 @@ def measure(config: Config, m: int, bandwidth: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    import tyro
-
-    config = tyro.cli(Config)
-    bandwidth = copy_bandwidth(config.runs)
+    parser = argparse.ArgumentParser(description="Time vmapped dual.solve for m = 1, 2, 4, 8 in float32.")
+    parser.add_argument("--problems", type=int, default=100_000, help="problems of one call")
+    parser.add_argument("--runs", type=int, default=7, help="timed calls for each m, after one that compiles")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON instead of a table")
+    options = parser.parse_args()
+    count, runs = options.problems, options.runs
+    bandwidth = copy_bandwidth(runs)
     rows = []
     for m in SIZES:
-        print(f"m = {m}: {config.problems:,} problems, 1 + {config.runs} calls", file=sys.stderr, flush=True)
-        rows.append(measure(config, m, bandwidth))
-    report = {"problems": config.problems, "runs": config.runs, "copy_bytes_per_s": bandwidth, "sizes": rows}
-    print(json.dumps(report)) if config.json else show(report)
+        print(f"m = {m}: {count:,} problems, 1 + {runs} calls", file=sys.stderr, flush=True)
+        rows.append(measure(count, runs, m, bandwidth))
+    report = {"problems": count, "runs": runs, "copy_bytes_per_s": bandwidth, "sizes": rows}
+    print(json.dumps(report)) if options.json else show(report)
 
 
 def show(report: dict[str, Any]) -> None:

@@ -2,9 +2,9 @@
 
     make pages
 
-Between a slot `<!-- bench FILE PART -->` and its `<!-- end -->` comes the table of that part of benchmarks/results/FILE.json
-(or of a FILE-….json, where parts were measured in several runs), between `<!-- results EXPERIMENT ENV -->` and its end the
-one of the learning curves in results/EXPERIMENT/ENV.csv, or a line that says how to get them. Nothing else is touched.
+A slot `<!-- bench FILE PART -->` … `<!-- end -->` gets the table of that part of benchmarks/results/FILE.json, or of a
+FILE-….json where several runs measured the parts. A slot `<!-- results EXPERIMENT ENV -->` … `<!-- end -->` gets the table
+of the learning curves in results/EXPERIMENT/ENV.csv. A slot without results says how to get them. The rest of a page stays.
 """
 
 import json
@@ -23,14 +23,15 @@ SLOT = re.compile(r"<!-- (?P<kind>bench|results) (?P<file>\S+) (?P<part>\S+) -->
 
 
 def filled(slot: re.Match[str]) -> str:
-    """The slot with the table of today's results."""
+    """Return the slot with the table of the present results."""
     kind, file, part = slot["kind"], slot["file"], slot["part"]
     text = _bench(file, part) if kind == "bench" else _curves(file, part)
     return f"<!-- {kind} {file} {part} -->\n{text}\n<!-- end -->"
 
 
 def _bench(file: str, part: str) -> str:
-    text = f"*Not measured yet: `corral bench --part {part} --out DIR`, DIR/bench.json to benchmarks/results/{file}.json.*"
+    command = f'make bench ARGS="--part {part} --out DIR"'
+    text = f"*Not measured yet: `{command}`, then copy DIR/bench.json to benchmarks/results/{file}.json.*"
     for path in sorted([*BENCHMARKS.glob(f"{file}.json"), *BENCHMARKS.glob(f"{file}-*.json")]):
         document = json.loads(path.read_text())
         if part in document["parts"]:
@@ -44,7 +45,8 @@ def _curves(experiment: str, env: str) -> str:
     found = data.read(spec.paper(experiment), folder) if folder.is_dir() else []
     found = [part for part in found if part.env == env]
     if not found:
-        return f"*Not run yet: `corral reproduce {experiment} --only {env} --scale paper --out DIR`, DIR/data to results/.*"
+        command = f"corral reproduce {experiment} --only {env} --scale paper --out DIR"
+        return f"*Not run yet: `{command}`, then copy DIR/data to results/.*"
     lines = tables.lines(spec.paper(experiment), found[0])
     shown = tables.constraint_title(lines[0].column)
     head = [
@@ -66,7 +68,7 @@ def _cells(line: Line) -> list[str]:
 
 
 def _origin(experiment: str, env: str) -> str:
-    """Commit and machine of the runs."""
+    """Name the commit and the machine of the runs."""
     known = json.loads((RESULTS / experiment / "provenance.json").read_text())[env]["work"]
     where = dict.fromkeys(
         f"commit {work['commit'][:7]}, {work['gpu'] or work['cpu']}, jax {work['packages']['jax']}"
@@ -76,7 +78,7 @@ def _origin(experiment: str, env: str) -> str:
 
 
 def main() -> None:
-    """Figures first, then the pages that show them."""
+    """Draw the figures, then fill the pages that show them."""
     for path in sorted(BENCHMARKS.glob("*.json")):
         machine = path.stem.split("-")[0]
         for made in figure.draw(json.loads(path.read_text()), DOCS / "img", f"bench-{machine}-"):

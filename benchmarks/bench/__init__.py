@@ -1,5 +1,6 @@
-"""What is fast and what is not: every part of training against the floor that this machine sets, in one run.
+"""The bench measures every part of training beside the floor that this machine sets, in one run.
 
-`clock` takes times in turns, `floors` counts matrix products and measures what they and a copy cost here, `raw` drives
-engines without us; one module per part of `corral bench`; `report` makes tables and `figure` pictures from the results.
+`clock` takes times in turns. `floors` describes matrix products and measures what they and a copy cost here; `work` counts
+those of an update. `raw` drives engines without Corral. Each part of `make bench` has a module; `report` makes tables of
+the results and `figure` pictures.
 """

@@ -1,127 +1,119 @@
-"""`corral bench`: how fast this machine trains, against the floor it sets."""
+"""`make bench`: how fast this machine trains, beside the floor that it sets."""
 
+import argparse
 import json
-from dataclasses import dataclass
+import sys
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
 
-from corral.cli import parse
+from rich.console import Console
 
-if TYPE_CHECKING:
-    from benchmarks.bench.report import Document
+from benchmarks.bench import report, run
+from benchmarks.bench.report import Document
+from corral.errors import CorralError, require
+from corral.running.files import write_atomically
 
 
-@dataclass(frozen=True)
-class Config:
-    """Measure sampling, updates, whole iterations, scaling, seeds side by side, memory and start-up.
-
-    Everything stands beside its floor, measured in turns with it: the raw engine's speed, and the flops of the matrix
-    products at the rate of a plain matmul of their shapes.
-    """
-
-    part: tuple[
-        Literal["all", "sampling", "update", "iteration", "scaling", "seeds", "memory", "startup"], ...
-    ] = ("all",)
-    """What to measure; seeds: throughput against the number of seeds side by side (on a GPU, with ten Ants)."""
-    env: tuple[str, ...] = ()
-    """Environments of sampling, iteration and seeds; none named: each part's own."""
-    quick: bool = False
-    """A smoke test: sizes so small that the figures mean nothing."""
-    json: bool = False
-    """Print the results as JSON, and nothing else on stdout."""
-    markdown: bool = False
-    """Print the tables as Markdown."""
-    out: Path | None = None
-    """Folder for bench.json, bench.md and the figures."""
-    draw: Path | None = None
-    """Measure nothing: tables and figures from an earlier bench.json."""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the bench's options."""
+    made = argparse.ArgumentParser(
+        prog="make bench",
+        usage='make bench ARGS="[options]"',
+        description="Measure each part of training in turns with its floor: the raw engine's speed, and the matrix "
+        "products at the rate of a plain matmul of their shapes.",
+    )
+    add = made.add_argument
+    parts = f"parts to measure: {', '.join(run.PARTS)}; default: all"
+    add("--part", nargs="+", default=["all"], choices=("all", *run.PARTS), metavar="PART", help=parts)
+    named = "environments of sampling, engines, iteration and seeds; default: each part's own"
+    add("--env", nargs="+", default=[], help=named)
+    add("--robots", type=int, help="robots of the part engines; default: 200 on threads, 4,096 on a device")
+    add("--quick", action="store_true", help="smoke test: sizes so small that the figures mean nothing")
+    add("--json", action="store_true", help="print the results as JSON, and nothing else on stdout")
+    add("--markdown", action="store_true", help="print the tables as Markdown")
+    add("--out", type=Path, metavar="DIR", help="folder for bench.json, bench.md and the figures")
+    drawn = "measure nothing; make tables and figures from an earlier bench.json"
+    add("--draw", type=Path, metavar="FILE", help=drawn)
+    return made
 
 
 def main(argv: list[str]) -> int:
-    """Measure, or read what was measured; print tables, write files."""
-    config = parse(Config, argv, "bench")
-    from rich.console import Console
-
-    from corral.errors import require
-
+    """Measure, or read earlier results; print the tables and write the files."""
+    options = parser().parse_args(argv)
     progress = Console(stderr=True)
-    require(config.draw is None or config.draw.is_file(), f"--draw {config.draw}: no such file")
-    document = json.loads(config.draw.read_text()) if config.draw else _measured(config, progress)
-    if config.out is not None:
-        _write(document, config.out, progress)
-    _show(document, config)
+    require(options.draw is None or options.draw.is_file(), f"--draw {options.draw}: no such file")
+    if options.draw:
+        document = json.loads(options.draw.read_text())
+    else:
+        document = _measured(options, f'make bench ARGS="{" ".join(argv)}"', progress)
+    if options.out is not None:
+        _write(document, options.out, progress)
+    _show(document, options)
     return 0
 
 
-def _measured(config: Config, progress: Any) -> "Document":
-    import time
-
-    from corral import devices
+def _measured(options: argparse.Namespace, command: str, progress: Console) -> Document:
+    """Measure the chosen parts; bench.json grows with every row."""
+    from corral import devices, envs
 
     devices.keep_memory()
-    if config.quick:  # elsewhere the time of the first iteration is a result
+    if options.quick:  # A full run compiles anew: the time of its first iteration is a result.
         devices.use_cache()
-    from benchmarks.bench import run
-    from corral import envs
-
-    for name in config.env:
+    for name in options.env:
         envs.spec(name)  # refuses a name it does not know
-    parts = [part for part in run.PARTS if part in config.part or "all" in config.part]
+    parts = [part for part in run.PARTS if part in options.part or "all" in options.part]
+    wanted = run.Wanted(parts, tuple(options.env), options.quick, options.robots)
     began = time.perf_counter()
 
     def note(text: str) -> None:
-        progress.print(
-            f"[{time.perf_counter() - began:5.0f} s] {text}", style="dim", markup=False, highlight=False
-        )
+        line = f"[{time.perf_counter() - began:5.0f} s] {text}"
+        progress.print(line, style="dim", markup=False, highlight=False)
 
-    def save(document: "Document") -> None:
-        if config.out is not None:
-            _write_json(document, config.out)
+    def save(document: Document) -> None:
+        if options.out is not None:
+            _write_json(document, options.out)
 
-    return run.run(parts, config.env, config.quick, note, save)
+    return run.run(wanted, command, note, save)
 
 
-def _write_json(document: "Document", out: Path) -> None:
-    from corral.running.files import write_atomically
-
+def _write_json(document: Document, out: Path) -> None:
     write_atomically(out / "bench.json", (json.dumps(document, indent=1) + "\n").encode())
 
 
-def _write(document: "Document", out: Path, progress: Any) -> None:
-    from benchmarks.bench import report
-    from corral.running.files import write_atomically
-
+def _write(document: Document, out: Path, progress: Console) -> None:
+    """Write the results, their tables, and their figures where matplotlib is installed."""
     _write_json(document, out)
     write_atomically(out / "bench.md", report.markdown(document).encode())
     try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        progress.print(
-            f"no matplotlib here: draw elsewhere with corral bench --draw {out / 'bench.json'} --out DIR"
-        )
-        return
-    from benchmarks.bench import figure
+        from benchmarks.bench import figure
 
-    for path in figure.draw(document, out):
+        made = figure.draw(document, out)
+    except ImportError:
+        again = f'make bench ARGS="--draw {out / "bench.json"} --out DIR"'
+        progress.print(f"matplotlib is missing here: draw the figures elsewhere with {again}")
+        return
+    for path in made:
         progress.print(f"figure   {path}")
 
 
-def _show(document: "Document", config: Config) -> None:
-    from benchmarks.bench import report
-
-    if config.json:
+def _show(document: Document, options: argparse.Namespace) -> None:
+    """Print the results in the form that the options name."""
+    if options.json:
         print(json.dumps(document))
         return
-    if config.markdown:
+    if options.markdown:
         print(report.markdown(document), end="")
         return
-    import sys
-
-    from rich.console import Console
-
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(report.machine_line(document), highlight=False)
     for part in report.TABLES:
         if part in document["parts"]:
             console.print()
             console.print(report.table(part, document["parts"][part]))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except CorralError as error:
+        sys.exit(f"make bench: {error}")

@@ -1,4 +1,4 @@
-"""Times in turns: first, second, …, first, second, …, so that all see the same weather."""
+"""Take times in turns (first, second, …, first, second, …), so that all calls meet the same load of the machine."""
 
 import statistics
 import time
@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 Run = Callable[[], int]
-"""Simulates for a while and returns how many robot steps that was."""
+"""A function that simulates for a while and returns the number of robot steps it made."""
 
 Row = dict[str, Any]
-"""One line of a table, as JSON can say it; a measured quantity is [median, lowest, highest]."""
+"""One line of a table, ready for JSON; a measured quantity is [median, lowest, highest]."""
 
 Note = Callable[[str], None]
-"""Told what is being measured."""
+"""A function that tells the user what is being measured."""
 
 
 def seconds(call: Callable[[], Any]) -> float:
-    """Wall-clock time of a call, until what it computes is there."""
+    """Return the wall-clock time of a call, until its results are computed."""
     import jax
 
     began = time.perf_counter()
@@ -25,7 +25,7 @@ def seconds(call: Callable[[], Any]) -> float:
 
 
 def in_turns(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
-    """`repeats` times of each call, a round of all of them at a time, after a round that is not counted."""
+    """Return `repeats` times of each call, taken round by round, after one round that is not counted."""
     for call in calls.values():
         seconds(call)
     rounds = [{name: seconds(call) for name, call in calls.items()} for _ in range(repeats)]
@@ -33,7 +33,7 @@ def in_turns(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, 
 
 
 def rates(runs: Mapping[str, Run], repeats: int) -> dict[str, list[float]]:
-    """Steps per second of each run, as `in_turns`."""
+    """Return the steps per second of each run in every round; the rounds are those of `in_turns`."""
     counts: dict[str, int] = {}
 
     def counted(name: str, run: Run) -> Callable[[], None]:
@@ -47,11 +47,11 @@ def rates(runs: Mapping[str, Run], repeats: int) -> dict[str, list[float]]:
 
 
 def spread(values: Iterable[float]) -> list[float]:
-    """[median, lowest, highest]."""
+    """Return [median, lowest, highest]."""
     found = list(values)
     return [statistics.median(found), min(found), max(found)]
 
 
 def ratios(above: Iterable[float], below: Iterable[float]) -> list[float]:
-    """`spread` of the quotients, round by round."""
+    """Return the `spread` of the quotients above/below, taken round by round."""
     return spread(a / b for a, b in zip(above, below, strict=True))

@@ -1,4 +1,4 @@
-"""Pictures of a document of results: one per part that has something to show."""
+"""Draw the results of a bench: one picture for each part that has one."""
 
 import io
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from corral.running.files import write_atomically
 
 
 def draw(document: Document, out: Path, prefix: str = "") -> list[Path]:
-    """`<prefix><part>.png` for every part of the document that has a picture; returns their paths."""
+    """Write `<prefix><part>.png` for every part of the document that has a picture; return the paths."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -42,7 +42,7 @@ def _figure(width: float, height: float, title: str) -> Any:
 def _bar(
     axes: Any, y: float, spread: list[float], colour: str, height: float, label: str | None = None
 ) -> None:
-    """A horizontal bar to the median, with a whisker from the lowest to the highest."""
+    """Draw a horizontal bar to the median, with a whisker from the lowest to the highest value."""
     middle, low, high = spread
     axes.barh(y, middle, height, color=colour, label=label)
     axes.plot([low, high], [y, y], color="#333333", linewidth=1)
@@ -93,7 +93,7 @@ def _update(rows: list[Row]) -> Any:
     by_bytes = False
     for axes, size in zip(panels, sizes, strict=True):
         here = {row["part"]: row for row in rows if row["samples"] == size}
-        # A floor of next to nothing, the dual's, may leave the picture.
+        # The dual's floor is next to nothing and may leave the picture.
         left = 0.1 * min(row["seconds"][0] for row in here.values())
         for i, part in enumerate(parts):
             row = here[part]

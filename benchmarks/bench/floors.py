@@ -1,13 +1,13 @@
-"""The floor: flops of the matrix products at the rate of a plain matmul of those shapes, bytes once through memory.
+"""Measure the floor: matrix products at the rate of a plain matmul of their shapes, and bytes once through memory.
 
-A network with layers i → o, applied to n rows, is nothing but products of three shapes, 2·n·i·o flops each:
+A network with layers i → o, applied to n rows, consists of products of three shapes, 2·n·i·o flops each:
 
     forward   (n × i)(i × o)    outputs of a layer, and their tangents
     weights   (i × n)(n × o)    gradient of its weights
     inputs    (n × o)(o × i)    gradient of its inputs
 
-Each can be asked for with the small matrix lying one way or the other, and it matters severalfold; the faster counts. For k
-tangents or cotangents at once, products with a common factor are one of k times the width: x·[dW₁ … dW_k].
+Each can be computed with the small matrix in either memory layout, which matters severalfold; the faster one counts.
+For k tangents or cotangents at once, products with a common factor merge into one of k times the width: x·[dW₁ … dW_k].
 """
 
 import statistics
@@ -24,11 +24,11 @@ from jax.sharding import Mesh
 from corral import devices
 
 Sizes = tuple[int, ...]
-"""Widths of a network's layers, inputs and outputs included."""
+"""The widths of a network's layers, inputs and outputs included."""
 
 
 class Product(NamedTuple):
-    """One matrix product of a layer."""
+    """One matrix product of a layer i → o on so many rows."""
 
     kind: Literal["forward", "weights", "inputs"]
     rows: int
@@ -37,12 +37,12 @@ class Product(NamedTuple):
 
     @property
     def flops(self) -> int:
-        """A multiplication and an addition for each of rows·i·o."""
+        """The flops of the product: one multiplication and one addition for each of rows·i·o."""
         return 2 * self.rows * self.i * self.o
 
 
 Work = dict[Product, float]
-"""How many of each product."""
+"""How often each product is made."""
 
 
 def _count(products: Iterable[Product]) -> Work:
@@ -50,12 +50,12 @@ def _count(products: Iterable[Product]) -> Work:
 
 
 def times(factor: float | int, work: Work) -> Work:
-    """So many times this work."""
+    """Return the work done `factor` times."""
     return {product: factor * count for product, count in work.items()} if factor else {}
 
 
 def total(parts: Iterable[Work]) -> Work:
-    """All of these."""
+    """Return the sum of several works."""
     work: Work = {}
     for part in parts:
         for product, count in part.items():
@@ -64,14 +64,14 @@ def total(parts: Iterable[Work]) -> Work:
 
 
 def forward(sizes: Sizes, rows: int) -> Work:
-    """Outputs: one product per layer."""
+    """Return the work of a network's outputs: one product per layer."""
     return _count(Product("forward", rows, i, o) for i, o in pairwise(sizes))
 
 
 def backward(sizes: Sizes, rows: int, columns: int = 1) -> Work:
-    """Gradients of the weights, from activations that are at hand: two products per layer, but one in the first.
+    """Return the work of the weights' gradients, given the activations: two products per layer, but one in the first.
 
-    Nobody asks for the gradient of the observations.
+    The update does not need the gradient of the observations.
     """
     layers = list(pairwise(sizes))
     weights = [Product("weights", rows, i, columns * o) for i, o in layers]
@@ -79,45 +79,45 @@ def backward(sizes: Sizes, rows: int, columns: int = 1) -> Work:
 
 
 def tangent(sizes: Sizes, rows: int, columns: int = 1) -> Work:
-    """JV, from activations that are at hand: x·dW for every layer, dx·W for every layer but the first, where dx = 0."""
+    """Return the work of JV, given the activations: x·dW for every layer, dx·W for all but the first, where dx = 0."""
     layers = list(pairwise(sizes))
     own = [Product("forward", rows, i, columns * o) for i, o in layers]
     return _count(own + [Product("forward", columns * rows, i, o) for i, o in layers[1:]])
 
 
 def fisher(sizes: Sizes, rows: int, columns: int = 1) -> Work:
-    """HV = JᵀMJV: one pass forward with tangents, one back. M is diagonal."""
+    """Return the work of HV = JᵀMJV with diagonal M: one pass forward with tangents, one back."""
     return total([tangent(sizes, rows, columns), backward(sizes, rows, columns)])
 
 
 def flops(work: Work) -> float:
-    """Of all products together."""
+    """Return the flops of all products together."""
     return float(sum(count * product.flops for product, count in work.items()))
 
 
-# A call should last long against its dispatch: this many flops, some milliseconds on a core, half of one on a GPU.
+# So many flops make a call last long against its dispatch: some milliseconds on a core, half a millisecond on a GPU.
 _FLOPS = {"cpu": 3e8, "gpu": 2e10}
 _MOST_BYTES = {"cpu": 2**30, "gpu": 2**32}
 _MOST_REPEATS = {"cpu": 16, "gpu": 128}
-# A GPU starts a product every few microseconds, but 128 of them are a fifth of a millisecond of Python: the next calls are
-# handed over while it computes one.
+# A GPU starts a product every few microseconds, but Python needs a fifth of a millisecond to hand over 128 of them: it hands
+# over the next calls while the GPU computes one.
 _CALLS = {"cpu": 1, "gpu": 8}
-# Factors that differ in address only, until they are more than any cache holds.
+# Bytes of the factors of a call, copies of one matrix at different addresses: more than any cache holds.
 _MOST_FACTORS = 2**28
-# More rows than this are measured on this many and scaled: the rate no longer changes, and memory would run out.
+# Products of more rows are measured on this many and scaled: the rate no longer changes, and memory would run out.
 _MOST_ROWS = 2**20
 
 
 class Plain(NamedTuple):
-    """A jitted matmul and nothing else; one call for each way the small matrix can lie."""
+    """One matrix product, jitted alone: a call for each memory layout of the small matrix."""
 
     calls: dict[str, Callable[[], Any]]
     repeats: float
-    """How many of the product are in a call."""
+    """How many products a call makes."""
 
 
 def plain(product: Product, mesh: Mesh | None) -> Plain:
-    """This product alone, in full float32, rows split among the devices as in training."""
+    """Make the calls that compute this product alone, in full float32, rows split among the devices as in training."""
     kind, whole, i, o = product
     n = min(whole, _MOST_ROWS)
     backend = _backend()
@@ -135,7 +135,7 @@ def plain(product: Product, mesh: Mesh | None) -> Plain:
         copies = [first, *(jnp.copy(first) for _ in range(distinct - 1))]
         return list(islice(cycle(copies), count))
 
-    # By name of the call: the shapes of both factors, and the product.
+    # Name of a call -> the shapes of both factors, and the function that multiplies them.
     ways: dict[str, tuple[tuple[int, int], tuple[int, int], Callable[[Any, Any], Any]]]
     if kind == "weights":
         x, g = (n, i), (n, o)
@@ -150,7 +150,7 @@ def plain(product: Product, mesh: Mesh | None) -> Plain:
     def call(
         left: tuple[int, int], right: tuple[int, int], multiply: Callable[[Any, Any], Any]
     ) -> Callable[[], Any]:
-        # As many arguments as products: of several with one factor the compiler for GPUs would make a single product.
+        # Every product has its own arguments: XLA for GPUs would merge products that share a factor.
         lefts, rights = arrays(1, left) * repeats, arrays(repeats, right)
         products = devices.jit(
             lambda lefts, rights: [multiply(x, y) for x, y in zip(lefts, rights, strict=True)]
@@ -170,12 +170,12 @@ def plain(product: Product, mesh: Mesh | None) -> Plain:
 
 
 def dot(a: Any, b: Any) -> Any:
-    """In full float32 on every backend, as what feeds conjugate gradients must be."""
+    """Multiply in full float32 on every backend, as the update does."""
     return jnp.matmul(a, b, precision="highest")
 
 
 def copying(mesh: Mesh | None) -> tuple[Callable[[], Any], int]:
-    """A call that reads and writes a large array, and the bytes that are moved."""
+    """Return a call that reads and writes a large array, and the number of bytes it moves."""
     size = 2**26 if _backend() == "cpu" else 2**29
     if mesh is None:
         source = jnp.zeros(size, jnp.float32)
@@ -186,36 +186,36 @@ def copying(mesh: Mesh | None) -> tuple[Callable[[], Any], int]:
 
 
 def bytes_of(tree: Any) -> int:
-    """Bytes of all arrays in a pytree."""
+    """Return the bytes of all arrays in a pytree."""
     return sum(leaf.nbytes for leaf in jax.tree.leaves(tree) if hasattr(leaf, "nbytes"))
 
 
 class Floors:
-    """The calls to be timed in turns with ours, and what follows from their times."""
+    """The plain products and the copy of several works: the calls to be timed, and the floors that follow from the times."""
 
     def __init__(self, works: Sequence[Work], mesh: Mesh | None) -> None:
         self._plain = {product: plain(product, mesh) for product in sorted(set().union(*works))}
         self._copy, self._copied = copying(mesh)
 
     def calls(self) -> dict[str, Callable[[], Any]]:
-        """For `clock.in_turns`."""
+        """Return all calls by name, for `clock.in_turns`."""
         every = [each.calls for each in self._plain.values()]
         return {name: call for calls in every for name, call in calls.items()} | {"copy": self._copy}
 
     def seconds(self, found: Mapping[str, list[float]], work: Work) -> list[float]:
-        """The floor of the work in every round."""
+        """Return the floor of the work in every round."""
         took = {product: self._took(found, product) for product in work}
         rounds = len(found["copy"])
         return [sum(count * took[product][k] for product, count in work.items()) for k in range(rounds)]
 
     def _took(self, found: Mapping[str, list[float]], product: Product) -> list[float]:
-        """Times of one product the faster way."""
+        """Return the times of one product in its faster layout."""
         calls, repeats = self._plain[product]
         best = min(calls, key=lambda name: statistics.median(found[name]))
         return [t / repeats for t in found[best]]
 
     def bandwidth(self, found: Mapping[str, list[float]]) -> list[float]:
-        """Bytes per second of a copy, in every round."""
+        """Return the bytes per second of a copy in every round."""
         return [self._copied / t for t in found["copy"]]
 
 

@@ -1,4 +1,4 @@
-"""Whole iterations against their floor: the raw engine's time for the steps plus that of the matrix products."""
+"""Measure whole iterations beside their floor: the raw engine's time for the steps plus the matrix products' time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,22 +21,22 @@ from corral.rollout.shapes import Plan
 from corral.running import loop as training
 from corral.running.trainer import State, Trainer
 
-# The first two iterations compile; costs are shaped from the third on.
+# The first two iterations compile; shaping of costs begins with the third.
 WARM_UP = 2
 
 
 class Iterations(NamedTuple):
-    """A trainer that has been warmed up, and what it needs to go on."""
+    """A trainer that has been warmed up, with the state to go on from."""
 
     trainer: Trainer
     state: State
     plan: Plan
     first_seconds: float
-    """Time of the first iteration, compilation included."""
+    """The time of the first iteration, compilation included."""
 
 
 def warmed_up(configs: Sequence[Config], env: Env | Lanes | None = None) -> Iterations:
-    """Two iterations done."""
+    """Make a trainer and carry out the iterations that compile."""
     trainer = Trainer(configs, training.make_env(configs[0]) if env is None else env)
     state = trainer.initial()
     plan = trainer.plan(state, None)
@@ -48,7 +48,7 @@ def warmed_up(configs: Sequence[Config], env: Env | Lanes | None = None) -> Iter
 
 
 def timed(trainer: Trainer, state: State, plan: Plan) -> tuple[State, list[Row], float]:
-    """One iteration, its rows of metrics and its time."""
+    """Carry out one iteration; return the new state, its rows of metrics and its time."""
     found: list[tuple[State, list[Row]]] = []
     time = seconds(lambda: found.append(trainer.iterate(state, plan)))
     return *found[0], time
@@ -57,7 +57,7 @@ def timed(trainer: Trainer, state: State, plan: Plan) -> tuple[State, list[Row],
 def measure(
     names: Sequence[str], batch: int | None, which: Sequence[Any], repeats: int, note: Note
 ) -> Iterator[Row]:
-    """A row for each environment and preset, in batches of the paper's size unless given."""
+    """Yield a row for each environment and preset, with batches of the paper's size unless `batch` is given."""
     for name in names:
         for preset in which:
             config = presets.preset(name, preset)
@@ -70,7 +70,7 @@ def measure(
 
 
 def against_floor(started: Iterations, repeats: int) -> Row:
-    """Iterations and the parts of their floor, in turns; each iteration has its own floor, as its steps and passes vary."""
+    """Time iterations in turns with the parts of their floor; each has its own floor, as its steps and passes vary."""
     trainer, state, plan, _ = started
     config, engine, run = trainer.config, *raw_engine(trainer)
     floors = Floors([_work(trainer, 1, Done(1, 1))], trainer.mesh)
@@ -128,7 +128,7 @@ _COLUMNS = (
 
 
 def in_turns_once(floors: Floors, run: Run) -> dict[str, list[float]]:
-    """One round of the floor's calls, and the raw engine's time and steps."""
+    """Time one round of the floor's calls, and the raw engine's steps."""
     found = {name: [seconds(call)] for name, call in floors.calls().items()}
     steps = 0
 
@@ -140,7 +140,7 @@ def in_turns_once(floors: Floors, run: Run) -> dict[str, list[float]]:
 
 
 def raw_engine(trainer: Trainer) -> tuple[str, Run]:
-    """The raw engine with as many robots as the trainer has, and its name; of the C engines the fastest here."""
+    """Return the name and a run of the raw engine with the trainer's robots; with MuJoCo's C engine, its fastest way."""
     env, config, runs = trainer.env, trainer.config, len(trainer.configs)
     if not isinstance(env, Lanes):
         return raw.device_engine(env, runs * robots_of(config), min(100, env.spec.horizon), trainer.mesh)
@@ -153,9 +153,9 @@ def raw_engine(trainer: Trainer) -> tuple[str, Run]:
 
 
 def _work(trainer: Trainer, share: float, done: Done) -> Work:
-    """Matrix products of an iteration of all runs, `share` of a batch each.
+    """Return the matrix products of an iteration of all runs, for `share` of a batch each.
 
-    The shapes are those of a full batch of all runs together, as one program holds them.
+    The shapes are those of a full batch of all runs together, since one program holds them.
     """
     config, spec = trainer.config, trainer.spec
     rows = len(trainer.configs) * config.batch_size

@@ -1,4 +1,4 @@
-"""Peak memory of commands, each in a process of its own."""
+"""Measure the peak memory of commands, each in its own process."""
 
 import json
 import os
@@ -14,14 +14,14 @@ GIB = 2**30
 
 
 def measure(cases: dict[str, list[str]], note: Note) -> Iterator[Row]:
-    """A row for each command line of `corral`, by name; DIR in it is a folder that is deleted afterwards."""
+    """Yield a row for each command line of `corral`, by name; DIR stands for a folder that is deleted afterwards."""
     for name, argv in cases.items():
         note(f"memory: corral {' '.join(argv)}")
         yield {"case": name, "command": f"corral {' '.join(argv)}", **peak(argv)}
 
 
 def cases(quick: bool) -> dict[str, list[str]]:
-    """What is measured."""
+    """Return the command lines to measure, by name."""
     if quick:
         return {"JAX and environments": ["envs"]}
     return {
@@ -35,18 +35,18 @@ def cases(quick: bool) -> dict[str, list[str]]:
 
 
 def _train(name: str, *more: str) -> list[str]:
-    """Long enough for every program of a run to have been compiled and run."""
+    """Return a training command that is long enough to compile and run every program of a run."""
     return ["train", name, "--iterations", "4", "--out", "DIR", *more]
 
 
 def peak(argv: list[str]) -> Row:
-    """Peak resident memory of `corral ARGV`, and of the accelerator it ran on, in GiB."""
+    """Return the peak resident memory of `corral ARGV` and the peak on its accelerator, in GiB."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "peak.json"
         args = [f"{folder}/run" if arg == "DIR" else arg for arg in argv]
-        # Python's own start, not `corral`'s: the process that is measured must be the one that writes the result.
+        # Not the script `corral`: the measured process must write the result.
         command = [sys.executable, "-m", "benchmarks.bench.memory", str(result), *args]
-        # Nothing compiled beforehand: the compiler's memory counts.
+        # An empty cache: the compiler's memory counts.
         fresh = os.environ | {"JAX_COMPILATION_CACHE_DIR": f"{folder}/cache"}
         done = subprocess.run(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=fresh
@@ -58,9 +58,9 @@ def peak(argv: list[str]) -> Row:
 
 
 def resident_peak() -> float | None:
-    """Of this process, in GiB, since it was started; None where the system does not say.
+    """Return the peak resident memory of this process in GiB, or None where the system does not say.
 
-    Not `getrusage`: its figure survives `exec`, so a child would inherit the size of the process that started it.
+    `getrusage` will not do: its figure survives `exec`, so a child would inherit the size of its parent.
     """
     status = Path("/proc/self/status")
     if not status.exists():
@@ -70,7 +70,7 @@ def resident_peak() -> float | None:
 
 
 def device_peak() -> float | None:
-    """Of the accelerator, in GiB, since the process was started; None on a CPU."""
+    """Return the peak memory of this process on the accelerator in GiB, or None on a CPU."""
     jax = sys.modules.get("jax")
     if jax is None or jax.default_backend() == "cpu":
         return None
@@ -87,6 +87,6 @@ def _child(result: Path, argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    # Preallocation would be all the memory there is.
+    # JAX would otherwise claim most of the memory at once.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     sys.exit(_child(Path(sys.argv[1]), sys.argv[2:]))

@@ -1,7 +1,7 @@
-"""Engines without us: the same robots, actions and threads, nothing but the simulation's own step.
+"""Drive the raw engines: the same robots, actions and threads as Corral, but only the simulation's own step.
 
-For the C engine there are three of it, all MuJoCo's own: `mujoco.batch` with one MjData per robot, the
-same with one per thread, and `mujoco.rollout`. For MJX it is `mjx.step` in a scan, for the Point its kinematics.
+MuJoCo's C engine offers three ways: `mujoco.batch` with one MjData per robot, the same with one per thread, and
+`mujoco.rollout`. For MJX the raw engine is `mjx.step` in a scan, for the Point its kinematics.
 """
 
 from collections.abc import Callable
@@ -21,20 +21,20 @@ from corral.envs.engines.mujoco import ThreadedEnv
 from corral.envs.engines.point import PointEnv
 
 UPRIGHT = {"ant": (0.2, 1.0), "humanoid": (0.8, 2.0)}
-"""Heights of the torso of a robot that stands. One that falls is put back, or the engine would be timed on robots lying on
-the floor.
+"""The lowest and the highest torso of a robot that stands. A raw engine puts back a robot that falls, because robots on the
+floor would change its speed.
 """
 
 
 class Stepper(NamedTuple):
-    """A raw engine: `put_back(robots)` to the start, `step(controls)` returning the torsos' heights."""
+    """A raw engine: `put_back(robots)` returns them to the start, `step(controls)` returns the torsos' heights."""
 
     put_back: Callable[[np.ndarray], None]
     step: Callable[[np.ndarray], np.ndarray]
 
 
 def c_engines(env: ThreadedEnv, steps: int) -> dict[str, Run]:
-    """MuJoCo's own ways of stepping these robots with random actions, by name."""
+    """Return MuJoCo's own ways of stepping these robots with random actions, by name."""
     size = env.spec.action.size
     actions = np.random.default_rng(0).uniform(-1, 1, (steps, env.num_envs, size)).astype(np.float32)
     return {name: _run(env, actions, make(env)) for name, make in _STEPPERS.items()}
@@ -57,7 +57,7 @@ def _run(env: ThreadedEnv, actions: np.ndarray, stepper: Stepper) -> Run:
 
 
 def _batch_stepper(env: ThreadedEnv, persistent: bool) -> Stepper:
-    """MuJoCo's own batches, one step at a time."""
+    """Step with MuJoCo's own batches, one step at a time."""
     from mujoco.batch import Batch
 
     batch = Batch(env.physics.model, env.num_envs, env.physics.threads, persistent)
@@ -77,7 +77,7 @@ def _batch_stepper(env: ThreadedEnv, persistent: bool) -> Stepper:
 
 
 def _rollout_stepper(env: ThreadedEnv) -> Stepper:
-    """MuJoCo's older thread pool, one step at a time."""
+    """Step with MuJoCo's older thread pool, one step at a time."""
     from mujoco import rollout
 
     model, threads, count = env.physics.model, env.physics.threads, env.num_envs
@@ -98,7 +98,7 @@ def _rollout_stepper(env: ThreadedEnv) -> Stepper:
         control = np.asarray(controls, float)[:, None]
         pool.rollout(model, datas, state, control, nstep=1, state=after, sensordata=sensors)
         state[:] = after[:, 0]
-        return state[:, 3]  # time, then qpos, whose third is the height
+        return state[:, 3]  # The state starts with the time, then qpos; the height is its third entry.
 
     return Stepper(put_back, step)
 
@@ -114,7 +114,7 @@ _STEPPERS: dict[str, Callable[[ThreadedEnv], Stepper]] = {
 
 
 def device_engine(env: Env, robots: int, steps: int, mesh: Mesh | None = None) -> tuple[str, Run]:
-    """The raw engine beneath a functional environment, and its name."""
+    """Return the name of the raw engine beneath a functional environment, and a run of it."""
     if isinstance(env, PointEnv):
         return "its kinematics", _kinematics(env, robots, steps, mesh)
     assert isinstance(env, MjxEnv)
@@ -124,9 +124,9 @@ def device_engine(env: Env, robots: int, steps: int, mesh: Mesh | None = None) -
 def on_each(
     mesh: Mesh | None, robots: int, simulate: Callable[[int, Any, Any], Any]
 ) -> Callable[[Any, Any], Any]:
-    """`simulate(robots, key, state)` jitted as a function of key and state.
+    """Jit `simulate(robots, key, state)` as a function of key and state.
 
-    On several devices each has its share of the robots, and what is returned has a leading axis of devices.
+    On several devices each simulates its share of the robots, and the results have a leading axis of devices.
     """
     if mesh is None:
         return jax.jit(lambda key, state: simulate(robots, key, state))
@@ -144,7 +144,7 @@ def on_each(
 
 
 def _kinematics(env: PointEnv, robots: int, steps: int, mesh: Mesh | None) -> Run:
-    """heading += a₁, (x, y) += a₀ (cos, sin)(heading), clipped; the actions are given."""
+    """Run heading += a₁, (x, y) += a₀ (cos, sin)(heading), clipped to the arena, with given actions."""
     half_size = env.scenario.task.half_size()
     actions = np.random.default_rng(0).uniform(-1, 1, (steps, 2, robots)).astype(np.float32)
 
@@ -170,7 +170,7 @@ def _kinematics(env: PointEnv, robots: int, steps: int, mesh: Mesh | None) -> Ru
 
 
 def _mjx(env: MjxEnv, robots: int, steps: int) -> Run:
-    """`mjx.step` of all robots, random actions."""
+    """Run `mjx.step` for all robots with random actions."""
     from mujoco import mjx
 
     simulator, scenario = env._stepping, env.scenario
@@ -191,7 +191,7 @@ def _mjx(env: MjxEnv, robots: int, steps: int) -> Run:
         data = simulator.data(qpos, jnp.zeros(nv), jnp.zeros(nv), jnp.zeros(size))
         return mjx.step(simulator.model, data)
 
-    # One step already, so that every field has its axis of robots.
+    # After one step every field has its axis of robots.
     first = jax.jit(jax.vmap(one))(jnp.tile(start, (robots, 1)))
     keys = jax.random.split(jax.random.key(1), steps)
     simulate = jax.jit(lambda data: jax.lax.scan(step, data, keys))

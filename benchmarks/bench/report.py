@@ -1,4 +1,4 @@
-"""Results as tables, for people (rich) and for documents (Markdown); one list of columns per part serves both."""
+"""Make tables of the results, for terminals (rich) and for pages (Markdown), from one list of columns per part."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Document = dict[str, Any]
-"""What a run of `corral bench` leaves in its JSON file: corral, command, when, quick, machine, parts."""
+"""What a run of `make bench` leaves in its JSON file: corral, command, when, quick, machine, parts."""
 
 
 class Column(NamedTuple):
-    """A heading and the text of a cell; text is left-aligned, numbers are right-aligned."""
+    """The heading of a column and the function that makes its cells; columns of text are left-aligned."""
 
     heading: str
     cell: Callable[[Row], str]
@@ -36,7 +36,7 @@ def _number(name: str, digits: int = 0) -> Callable[[Row], str]:
 
 
 def seconds(value: float) -> str:
-    """Three digits, whatever the size."""
+    """Write a time with three digits, in seconds or milliseconds."""
     return f"{value:.3g} s" if value >= 1 else f"{1e3 * value:.3g} ms"
 
 
@@ -54,7 +54,7 @@ def _time(name: str, extremes: bool = False) -> Callable[[Row], str]:
 
 
 def percent(value: Sequence[float]) -> str:
-    """Median and extremes."""
+    """Write a share as its median and its extremes."""
     middle, low, high = value
     return f"{middle:.0%} ({100 * low:.0f} to {100 * high:.0f})"
 
@@ -73,6 +73,7 @@ _SAMPLING = [
     Column("with the policy, steps/s", _number("policy")),
     Column("of raw", _share("policy_of_raw")),
 ]
+_ENGINES = _SAMPLING[:-2]
 _UPDATE = [
     Column("samples", _number("samples")),
     Column("part", _plain("part"), text=True),
@@ -153,6 +154,7 @@ _SCALING = [
 
 TABLES: dict[str, tuple[str, list[Column]]] = {
     "sampling": ("Sampling", _SAMPLING),
+    "engines": ("Raw engines", _ENGINES),
     "update": ("Parts of an update", _UPDATE),
     "iteration": ("Whole iterations", _ITERATION),
     "seeds": ("Seeds side by side", _SEEDS),
@@ -160,11 +162,11 @@ TABLES: dict[str, tuple[str, list[Column]]] = {
     "memory": ("Memory", _MEMORY),
     "startup": ("Start-up", _STARTUP),
 }
-"""By part: its title and its columns, in the order of a report."""
+"""Title and columns of each part, in the order of a report."""
 
 
 def machine_line(document: Document) -> str:
-    """Where, when and beside what it was measured."""
+    """Say where and when the document was measured, and beside which load."""
     machine = document["machine"]
     line = f"{machine['device']}, {machine['cores']} CPU cores, JAX {machine['jax']}, {document['when']}"
     if machine.get("xla_flags"):
@@ -177,7 +179,7 @@ def machine_line(document: Document) -> str:
 
 
 def markdown_table(part: str, rows: list[Row]) -> str:
-    """The rows of one part as a Markdown table."""
+    """Write the rows of one part as a Markdown table."""
     _, columns = TABLES[part]
     rule = ["---" if column.text else "--:" for column in columns]
     cells = [[column.cell(row) for column in columns] for row in _in_order(rows)]
@@ -186,12 +188,12 @@ def markdown_table(part: str, rows: list[Row]) -> str:
 
 
 def _in_order(rows: list[Row]) -> list[Row]:
-    """Updates of few samples first, whichever were measured first."""
+    """Sort updates by their number of samples, however they were measured."""
     return sorted(rows, key=lambda row: row.get("samples", 0))
 
 
 def markdown(document: Document) -> str:
-    """All tables of a document."""
+    """Write all tables of a document as Markdown."""
     blocks = [f"{machine_line(document)}: `{document['command']}`"]
     for part, (title, _) in TABLES.items():
         if part in document["parts"]:
@@ -200,7 +202,7 @@ def markdown(document: Document) -> str:
 
 
 def table(part: str, rows: list[Row]) -> "Table":
-    """The rows of one part for a terminal."""
+    """Make a table of the rows of one part for a terminal."""
     from rich.table import Table
 
     title, columns = TABLES[part]

@@ -1,17 +1,16 @@
-"""A run of the benchmarks: which parts, at which sizes, into one document."""
+"""Carry out a run of the bench: choose the size of each part and collect all rows in one document."""
 
 import datetime
 import os
 import platform
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from benchmarks.bench.clock import Note, Row
 from benchmarks.bench.report import Document
 from corral import __version__
 
-Part = Literal["sampling", "update", "iteration", "scaling", "seeds", "memory", "startup"]
+Part = Literal["sampling", "engines", "update", "iteration", "scaling", "seeds", "memory", "startup"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 _SLOW_TO_COMPILE = (
@@ -24,20 +23,30 @@ _SLOW_TO_COMPILE = (
 _ENVS = ("point-circle", "point-gather", "ant-circle", "ant-gather", "humanoid-circle")
 
 
-def run(
-    parts: Sequence[Part], names: Sequence[str], quick: bool, note: Note, save: Callable[[Document], None]
-) -> Document:
-    """Carry out these parts on these environments (none: each part's own); `save` is called after each row."""
-    document = _empty(quick)
-    for part in parts:
+class Wanted(NamedTuple):
+    """What a run of the bench shall measure."""
+
+    parts: Sequence[Part]
+    names: Sequence[str] = ()
+    """Environments; none: each part's own."""
+    quick: bool = False
+    """Sizes too small to mean anything, to test the bench itself."""
+    robots: int | None = None
+    """Robots of the part `engines`; None: its own numbers."""
+
+
+def run(wanted: Wanted, command: str, note: Note, save: Callable[[Document], None]) -> Document:
+    """Measure the wanted parts; `command` goes into the document, `save` is called after each row."""
+    document = _empty(command, wanted.quick)
+    for part in wanted.parts:
         rows = document["parts"][part] = []
-        for row in _MEASURE[part](names, quick, note):
+        for row in _MEASURE[part](wanted, note):
             rows.append(row)
             save(document)
     return document
 
 
-def _empty(quick: bool) -> Document:
+def _empty(command: str, quick: bool) -> Document:
     import jax
 
     from corral import devices
@@ -46,7 +55,7 @@ def _empty(quick: bool) -> Document:
     processor = platform.processor() or platform.machine()
     return {
         "corral": __version__,
-        "command": f"corral {' '.join(sys.argv[1:])}",
+        "command": command,
         "when": datetime.date.today().isoformat(),
         "quick": quick,
         "machine": {
@@ -56,71 +65,91 @@ def _empty(quick: bool) -> Document:
             "cores": devices.cores(),
             "jax": jax.__version__,
             "xla_flags": os.environ.get("XLA_FLAGS", ""),
-            # Before we begin: afterwards it would be our own.
+            # Taken before we begin: afterwards it is our own load.
             "load": os.getloadavg()[0],
         },
         "parts": {},
     }
 
 
-def _sampling(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
+def _sampling(wanted: Wanted, note: Note) -> Iterator[Row]:
     from benchmarks.bench import sampling
 
-    default = ("ant-circle",) if quick else _ENVS
-    return sampling.measure(names or default, quick, note)
+    default = ("ant-circle",) if wanted.quick else _ENVS
+    return sampling.measure(wanted.names or default, wanted.quick, note)
 
 
-def _update(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
+def _engines(wanted: Wanted, note: Note) -> Iterator[Row]:
+    from benchmarks.bench import engines
+    from corral import envs
+
+    names = wanted.names or (("ant-circle",) if wanted.quick else envs.names())
+    robots = wanted.robots or (8 if wanted.quick else None)
+    return engines.measure(names, robots, 10 if wanted.quick else 100, 2 if wanted.quick else 7, note)
+
+
+def _update(wanted: Wanted, note: Note) -> Iterator[Row]:
     from benchmarks.bench import update
 
-    if quick:
+    if wanted.quick:
         return update.measure([5_000], 2, note, leave_out=_SLOW_TO_COMPILE)
-    # The largest first: where a compiler takes longer than one has time, it is the one to have.
+    # The largest first: it matters most where compilation takes longer than one has time.
     return update.measure([100_000, 50_000, 20_000], 7, note)
 
 
-def _iteration(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
+def _iteration(wanted: Wanted, note: Note) -> Iterator[Row]:
     from benchmarks.bench import iteration
 
-    if quick:
-        return iteration.measure(names or ("point-gather",), 2_000, ("paper",), 2, note)
-    chosen = names or ("ant-circle", "point-circle", "point-gather")
+    if wanted.quick:
+        return iteration.measure(wanted.names or ("point-gather",), 2_000, ("paper",), 2, note)
+    chosen = wanted.names or ("ant-circle", "point-circle", "point-gather")
     return iteration.measure(chosen, None, ("paper", "corral"), 7, note)
 
 
-def _scaling(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
+def _scaling(wanted: Wanted, note: Note) -> Iterator[Row]:
     from benchmarks.bench import scaling
 
-    return scaling.measure(quick, ("robots", "threads") if quick else (), 2 if quick else 5, note)
+    return scaling.measure(
+        wanted.quick, ("robots", "threads") if wanted.quick else (), 2 if wanted.quick else 5, note
+    )
 
 
-def _seeds(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
+def _seeds(wanted: Wanted, note: Note) -> Iterator[Row]:
     import jax
 
     from benchmarks.bench import seeds
 
-    cases = seeds.default_cases(jax.default_backend(), quick)
-    cases = [case for case in cases if not names or case[0] in names]
+    cases = seeds.default_cases(jax.default_backend(), wanted.quick)
+    cases = [case for case in cases if not wanted.names or case[0] in wanted.names]
     return seeds.measure(
-        cases, 4_000 if quick else None, 2 if quick else 5, note, () if quick else seeds.FLOOR
+        cases,
+        4_000 if wanted.quick else None,
+        2 if wanted.quick else 5,
+        note,
+        () if wanted.quick else seeds.FLOOR,
     )
 
 
-def _memory(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
+def _memory(wanted: Wanted, note: Note) -> Iterator[Row]:
     from benchmarks.bench import memory
 
-    return memory.measure(memory.cases(quick), note)
+    return memory.measure(memory.cases(wanted.quick), note)
 
 
-def _startup(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
+def _startup(wanted: Wanted, note: Note) -> Iterator[Row]:
     from benchmarks.bench import startup
 
-    train = [] if quick else [["train", name, "--iterations", "2"] for name in ("point-gather", "ant-circle")]
-    return startup.measure(2 if quick else 7, train, note)
+    train = (
+        []
+        if wanted.quick
+        else [["train", name, "--iterations", "2"] for name in ("point-gather", "ant-circle")]
+    )
+    return startup.measure(2 if wanted.quick else 7, train, note)
 
 
-_MEASURE: dict[Part, Callable[[Sequence[str], bool, Note], Iterator[Row]]] = {
+_MEASURE: dict[Part, Callable[[Wanted, Note], Iterator[Row]]] = {
     "sampling": _sampling,
+    "engines": _engines,
     "update": _update,
     "iteration": _iteration,
     "scaling": _scaling,

@@ -1,4 +1,4 @@
-"""Steps per second: the raw engine, our environment, our environment with the policy."""
+"""Measure steps per second of the raw engine, of our environment, and of our environment with the policy."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ from corral.running.trainer import Trainer
 
 
 def measure(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
-    """One row per environment."""
+    """Yield a row for each environment."""
     for name in names:
         note(f"sampling: {name}")
         config = presets.preset(name, "paper")
@@ -32,7 +32,7 @@ def measure(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
 
 def _row(config: Config, repeats: int, steps: int) -> Row:
     env = training.make_env(config)
-    # The raw engine and the environment get the robots that training has; on a device many where episodes are short.
+    # The raw engine and the environment get as many robots as training has.
     policy, robots = with_policy(config, env)
     if isinstance(env, Lanes):
         fleet = envs.make_host(config.env, robots, devices.cores())
@@ -60,13 +60,13 @@ def _row(config: Config, repeats: int, steps: int) -> Row:
 
 
 def robots_of(config: Config) -> int:
-    """As many as there are episodes in a batch, on each device alike."""
+    """Return the number of full episodes in a batch, rounded so that every device has as many."""
     share = len(jax.devices())
     return share * max(1, config.batch_size // envs.spec(config.env).horizon // share)
 
 
 def host_env(env: ThreadedEnv, steps: int) -> Run:
-    """Our environment on threads, random actions."""
+    """Run our environment on threads with random actions."""
     size = env.spec.action.size
     actions = np.random.default_rng(0).uniform(-1, 1, (steps, env.num_envs, size)).astype(np.float32)
 
@@ -80,7 +80,7 @@ def host_env(env: ThreadedEnv, steps: int) -> Run:
 
 
 def device_env(env: Env, robots: int, steps: int, mesh: Mesh | None = None) -> Run:
-    """Our environment in a scan, random actions, robots that end starting afresh."""
+    """Run our environment in a scan with random actions; robots start afresh when an episode ends."""
     size = env.spec.action.size
 
     def begin(count: int, key: Any, _: None) -> Any:
@@ -90,7 +90,7 @@ def device_env(env: Env, robots: int, steps: int, mesh: Mesh | None = None) -> R
         def step(state: Any, key: Any) -> tuple[Any, Any]:
             actions = jax.random.uniform(key, (count, size), minval=-1, maxval=1)
             state, timestep, final_obs = Autoreset(env, count).step(state, actions)
-            # Sums, so that nothing can be left out as unused.
+            # Summing everything keeps XLA from leaving anything out as unused.
             return state, [jnp.sum(part) for part in (*timestep, final_obs)]
 
         return jax.lax.scan(step, state, jax.random.split(key, steps))[1]
@@ -106,7 +106,7 @@ def device_env(env: Env, robots: int, steps: int, mesh: Mesh | None = None) -> R
 
 
 def with_policy(config: Config, env: Env | Lanes) -> tuple[Run, int]:
-    """Sampling as in training: a batch of whole episodes under an untrained policy; and the robots that play them."""
+    """Return a run that samples a batch as in training, under an untrained policy, and the number of its robots."""
     trainer = Trainer([config], env)
     state = trainer.initial()
     plan = trainer.plan(state, None)

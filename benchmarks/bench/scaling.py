@@ -1,4 +1,4 @@
-"""How cost grows: time = a + b·x over batch, robots, width, constraints and cores, and where that stops being true."""
+"""Measure how cost grows: fit time = a + b·x over batch, robots, width, constraints and cores, and say how far it holds."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -16,11 +16,11 @@ from corral import devices, envs
 from corral.envs.engines.mujoco import ThreadedEnv
 
 TOLERANCE = 0.1
-"""A line fits where it is nowhere off by more than this share of the time."""
+"""A line fits if it differs from every time by at most this share."""
 
 
 class Line(NamedTuple):
-    """time = a + b·x, fitted so that relative errors count."""
+    """The line time = a + b·x with the least relative errors."""
 
     a: float
     b: float
@@ -31,7 +31,7 @@ class Line(NamedTuple):
 
 
 def fitted(x: Sequence[float], seconds: Sequence[float]) -> Line:
-    """The line through all points, and how far one fits that starts with the first three."""
+    """Fit a line to all points, and find the longest run of first points that a line fits."""
     a, b, residual = _least_squares(x, seconds)
     linear_to = x[min(1, len(x) - 1)]
     for count in range(3, len(x) + 1):
@@ -50,18 +50,18 @@ def _least_squares(x: Sequence[float], seconds: Sequence[float]) -> tuple[float,
 
 
 class Axis(NamedTuple):
-    """One thing that grows: calls by the value of x, in ascending order, and the scale in which a line is expected."""
+    """One quantity that grows: a call for each of its values, in ascending order."""
 
     name: str
     unit: str
     calls: dict[float, Callable[[], Any]]
     x: Callable[[float], float] = float
-    """Abscissa of the fit, where it is not the value itself."""
+    """The abscissa of the fit as a function of the value."""
     fit: bool = True
 
 
 def measure(quick: bool, chosen: Sequence[str], repeats: int, note: Note) -> Iterator[Row]:
-    """One row per axis."""
+    """Yield a row for each axis."""
     for name, make in axes(quick).items():
         if chosen and name not in chosen:
             continue
@@ -88,7 +88,7 @@ def _row(axis: Axis, times: list[list[float]]) -> Row:
 
 
 def axes(quick: bool) -> dict[str, Callable[[], Axis]]:
-    """What grows on this machine, by name."""
+    """Return the axes of this machine, by name."""
     n = 4_000 if quick else 50_000
     cores = [k for k in range(1, devices.cores() + 1) if n % k == 0 and (k & (k - 1) == 0)]
     found: dict[str, Callable[[], Axis]] = {
@@ -119,7 +119,7 @@ def axes(quick: bool) -> dict[str, Callable[[], Axis]]:
 def _updates(
     name: str, unit: str, values: Sequence[float], size: int = 0, **how: Callable[[float], Any]
 ) -> Axis:
-    """Whole updates with the paper's settings; `how` says which argument of the problem follows from the value."""
+    """Make whole updates with the paper's settings; `how` maps a value to arguments of `update.problem`."""
     calls = {}
     for value in values:
         given: dict[str, Any] = {"rows": size} | {key: make(value) for key, make in how.items()}
@@ -129,7 +129,7 @@ def _updates(
 
 
 def _widths(widths: Sequence[int], rows: int) -> Axis:
-    """Networks of (w, w/2); a line is expected in the flops of the update, not in w."""
+    """Make updates of networks (w, w/2); the line is over the flops of the update, not over w."""
     calls = {}
     counted = {}
     for width in widths:
@@ -140,7 +140,7 @@ def _widths(widths: Sequence[int], rows: int) -> Axis:
 
 
 def _cores(counts: Sequence[int], rows: int) -> Axis:
-    """An update with its rows on the first k devices, one for each core."""
+    """Make an update with its rows on the first k devices, one for each core."""
     calls = {}
     for count in counts:
         found = np.asarray(jax.devices()[:count])
@@ -150,7 +150,7 @@ def _cores(counts: Sequence[int], rows: int) -> Axis:
 
 
 def _host_robots(counts: Sequence[int], steps: int) -> Axis:
-    """The time in which all robots make a step."""
+    """Step so many Ants on MuJoCo's C engine."""
     calls: dict[float, Callable[[], Any]] = {}
     for count in counts:
         env = envs.make_host("ant-circle", count, devices.cores())

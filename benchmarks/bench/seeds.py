@@ -1,4 +1,4 @@
-"""Many seeds side by side in one program: steps per second, sampled and over whole iterations, against their number."""
+"""Measure many seeds side by side in one program: steps per second of sampling and of whole iterations."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,11 +14,11 @@ from corral.config import Config
 POINT = (1, 10, 40, 160)
 ANTS = 10
 FLOOR = ("point-circle", "ant-circle")
-"""Environments whose largest case is also measured against its floor."""
+"""The environments whose largest case is also measured beside its floor."""
 
 
 def configs(name: str, count: int, batch: int | None = None) -> list[Config]:
-    """So many seeds of the paper's settings."""
+    """Return the paper's settings with so many seeds."""
     config = presets.preset(name, "paper")
     size = config.batch_size if batch is None else max(batch, 2 * envs.spec(name).horizon)
     return [replace(config, seed=seed, batch_size=size) for seed in range(count)]
@@ -27,7 +27,7 @@ def configs(name: str, count: int, batch: int | None = None) -> list[Config]:
 def measure(
     cases: Sequence[tuple[str, int]], batch: int | None, repeats: int, note: Note, with_floor: Sequence[str]
 ) -> Iterator[Row]:
-    """A row for each (environment, number of seeds); those of the environments in `with_floor` against their floor."""
+    """Yield a row for each (environment, number of seeds); the largest case of each in `with_floor` beside its floor."""
     for case in cases:
         note(f"seeds: {case[0]}, {case[1]}: compiling")
         ready = _prepared(configs(*case, batch))
@@ -43,7 +43,7 @@ def measure(
 
 
 def _prepared(chosen: list[Config]) -> Iterations | str:
-    """Compiled and warmed up, or why not."""
+    """Compile and warm up; return the first line of the error if that fails, such as for lack of memory."""
     try:
         return warmed_up(chosen)
     except jax.errors.JaxRuntimeError as error:
@@ -51,7 +51,7 @@ def _prepared(chosen: list[Config]) -> Iterations | str:
 
 
 def _measured(started: Iterations, repeats: int) -> Row:
-    """Whole iterations, and sampling alone in turns with them."""
+    """Time whole iterations, in turns with sampling alone."""
     trainer, state, plan, first = started
     jax.block_until_ready(trainer.sample(state, plan, 0))
     steps, whole, sampling, updating = [], [], [], []
@@ -73,7 +73,7 @@ def _measured(started: Iterations, repeats: int) -> Row:
 
 
 def default_cases(backend: str, quick: bool) -> list[tuple[str, int]]:
-    """What a machine is asked: the figure of the Point on both, ten Ants on an accelerator alone."""
+    """Return the cases for this backend: Points on each, ten Ants on an accelerator only."""
     if backend == "cpu":
         return [("point-gather", 2)] if quick else [("point-circle", n) for n in (1, 2, 5)]
     point = [("point-circle", n) for n in ((1, 10) if quick else POINT)]

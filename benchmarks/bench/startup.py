@@ -1,4 +1,4 @@
-"""From a command to its first answer: help, and the first iteration with an empty and with a filled compilation cache."""
+"""Measure the time to the first answer: of help, and of training with an empty and with a filled compilation cache."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ CORRAL = [sys.executable, "-c", "import sys; from corral.cli import main; sys.ex
 
 
 def measure(repeats: int, train: list[list[str]], note: Note) -> Iterator[Row]:
-    """Rows for the help, against an interpreter that does nothing, and for each training command, cold and warm."""
+    """Yield rows for the help, beside an interpreter that does nothing, and for each training command, cold and warm."""
     note(f"start-up: help, {repeats} times")
     commands = {
         "python -c pass": [sys.executable, "-c", "pass"],
@@ -40,7 +40,7 @@ def _quiet(argv: list[str]) -> None:
 
 
 def _imports_jax(name: str) -> bool | None:
-    """Whether answering loads JAX."""
+    """Return whether the command loads JAX; None for other programs than `corral`."""
     program, *args = name.split()
     if program != "corral":
         return None
@@ -51,10 +51,10 @@ def _imports_jax(name: str) -> bool | None:
 
 
 def _cold_and_warm(argv: list[str], note: Note) -> Iterator[Row]:
-    """Time to the first iteration with no compiled program at hand, then with all of them."""
+    """Time the first iteration with an empty compilation cache, then with the cache of that run."""
     command = f"corral {' '.join(argv)}"
     with tempfile.TemporaryDirectory() as folder:
-        # JAX's own variable, to which corral's cache gives way.
+        # Corral leaves a cache that this variable of JAX names.
         cache = os.environ | {"JAX_COMPILATION_CACHE_DIR": f"{folder}/cache"}
         for what in ("cold", "warm"):
             note(f"start-up: {command}, {what} cache")
@@ -63,7 +63,7 @@ def _cold_and_warm(argv: list[str], note: Note) -> Iterator[Row]:
 
 
 def _to_first_iteration(argv: list[str], out: Path, environment: dict[str, str]) -> float:
-    """Seconds until the first row is in metrics.csv; the process is left to finish, so that all it compiled is cached."""
+    """Return the seconds until metrics.csv has its first row; let the process finish, so that it caches all programs."""
     began = time.perf_counter()
     process = subprocess.Popen([*CORRAL, *argv], env=environment, stdout=subprocess.DEVNULL)
     log, took = out / "metrics.csv", None

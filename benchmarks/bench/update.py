@@ -1,6 +1,6 @@
-"""Seconds of each part of an update against its floors: matrix products at their measured rate, bytes once through memory.
+"""Measure each part of an update beside its floors: matrix products at their measured rate, bytes once through memory.
 
-The batch is made up, 32 observations, 8 actions and one cost unless asked otherwise; networks are (64, 32).
+The batch is synthetic: 32 observations, 8 actions, one cost and networks of (64, 32), unless the caller asks for others.
 """
 
 import math
@@ -21,8 +21,7 @@ from corral import devices, presets
 from corral.algos import cpo
 from corral.config import Config, TrustRegion
 from corral.envs.contract import Box, ConstraintSpec, EnvSpec
-from corral.learning import critics as fit
-from corral.learning import networks, surrogates
+from corral.learning import critics, networks, predictors, surrogates
 from corral.learning import update as learner
 from corral.learning.estimate import Batch, advantages, unsafe_ahead
 from corral.learning.surrogates import Constraints, Local, Samples
@@ -33,7 +32,7 @@ EPISODE = 500
 
 
 class Problem(NamedTuple):
-    """A made-up batch and the state of a learner that meets it."""
+    """A synthetic batch and the state of a learner that updates on it."""
 
     config: Config
     spec: EnvSpec
@@ -45,13 +44,13 @@ class Problem(NamedTuple):
 def problem(
     rows: int, m: int = 1, hidden: tuple[int, ...] = (64, 32), preset: Any = "paper", mesh: Mesh | None = None
 ) -> Problem:
-    """Rows split among the devices of the mesh; the rewards and costs can be learned from the observations."""
+    """Make a problem whose rewards and costs follow from the observations, rows split among the devices of the mesh."""
     rows = max(2, rows // EPISODE) * EPISODE
     config = presets.preset("ant-circle", preset)
     config = replace(config, batch_size=rows, networks=replace(config.networks, hidden=hidden))
     spec = EnvSpec("made up", 32, Box(8), EPISODE, tuple(ConstraintSpec(f"c{i}", 50.0) for i in range(m)))
     state = jax.jit(lambda key: learner.init(config, spec, key))(jax.random.key(0))
-    # From the third update on costs are shaped.
+    # Shaping of costs begins with the third update.
     state = state._replace(iteration=jnp.asarray(3, jnp.int32))
     batch = _batch(rows, m)
     if mesh is not None:
@@ -86,20 +85,20 @@ def _batch(rows: int, m: int) -> Any:
 
 
 class Part(NamedTuple):
-    """A jitted part of an update, what it is given, and the products it cannot do without."""
+    """A jitted part of an update, its arguments, and the matrix products it cannot do without."""
 
     function: Callable[..., Any]
     given: tuple[Any, ...]
     work: Callable[[Any], Work]
-    """From what the function returned, since some work depends on the data."""
+    """The work as a function of the results, since some of it depends on the data."""
 
     def call(self) -> Any:
-        """What the function returns."""
+        """Carry out the part once."""
         return self.function(*self.given)
 
 
 def measure(sizes: Sequence[int], repeats: int, note: Note, leave_out: Sequence[str] = ()) -> Iterator[Row]:
-    """One row per part and size; sizes one after the other, since an accelerator's compiler may take minutes for each."""
+    """Yield a row for each size and part; sizes one after the other, since each may take minutes to compile."""
     for size in sizes:
         note(f"update: {size:,} samples: compiling")
         chosen = {name: part for name, part in parts(size, devices.mesh()).items() if name not in leave_out}
@@ -108,7 +107,7 @@ def measure(sizes: Sequence[int], repeats: int, note: Note, leave_out: Sequence[
 
 
 def against_floors(chosen: dict[str, Part], repeats: int, note: Note, what: str) -> list[Row]:
-    """A row for each part: its time, and its floors by flops and by bytes, in turns."""
+    """Return a row for each part: its time in turns with its floors by flops and by bytes."""
     calls = {name: part.call for name, part in chosen.items()}
     works, moved = {}, {}
     for name, part in chosen.items():
@@ -141,12 +140,12 @@ def against_floors(chosen: dict[str, Part], repeats: int, note: Note, what: str)
 
 
 def parts(size: int, mesh: Mesh | None) -> dict[str, Part]:
-    """Every part of an update on this many samples; the made-up problem's cost is at its limit, so all parts have work."""
+    """Return every part of an update on this many samples; the cost is at its limit, so that all parts have work."""
     paper, ours = problem(size, mesh=mesh), problem(size, preset="corral", mesh=mesh)
     fifth, full = paper.config.trust, TrustRegion()
     samples = _samples(paper)
     given = paper.state.policy, samples
-    # What a part finds is what the next ones are given, so that nothing is compiled twice.
+    # The results of a part are the arguments of the next, so that nothing is compiled twice.
     judged = devices.jit(_advantages)
     gradients = devices.jit(lambda p, s: _local(p, s, full).gradients())
     g, B = gradients(*given)
@@ -218,7 +217,7 @@ def _advantages(state: LearnerState, batch: Batch) -> Any:
 
 
 def _search(policy: Any, samples: Samples, step: Any) -> Any:
-    """A candidate that is accepted at once: recovery does not ask for a gain, and the limits are far."""
+    """Try one candidate and accept it: recovery does not ask for a gain, and the limits are far."""
     m = samples.cost_advantage.shape[1]
     trust = TrustRegion(delta=1e3)
     here, far = _local(policy, samples, trust), jnp.full(m, 1e6)
@@ -248,17 +247,19 @@ def _value_fits(problem: Problem, returns: Any) -> Part:
     def fitted(state: LearnerState, batch: Batch, returns: Any) -> Any:
         share = config.trust.fisher_fraction
         key = jax.random.key(1)
-        return fit.fit_critics(state.critics, batch, batch.t / EPISODE, returns, config.critic, key, share)
+        return critics.fit_critics(
+            state.critics, batch, batch.t / EPISODE, returns, config.critic, key, share
+        )
 
-    def counted(critics: Any) -> Work:
-        done = Done(1, epochs(problem.config, problem.rows, problem.state.critics, critics))
+    def counted(found: Any) -> Work:
+        done = Done(1, epochs(problem.config, problem.rows, problem.state.critics, found))
         return work.parts(config, problem.spec, problem.rows, done)["critics"]
 
     return Part(devices.jit(fitted), (problem.state, problem.batch, returns), counted)
 
 
 def epochs(config: Config, rows: int, before: Any, after: Any) -> float:
-    """Passes that Adam made over the rows that are not held out, from its own count of steps."""
+    """Return the number of passes that Adam made over the training rows, from its own count of steps."""
     if config.critic.method == "natural":
         return 0.0
     steps = np.mean(np.asarray(after.optimizer[0].count) - np.asarray(before.optimizer[0].count))
@@ -271,13 +272,13 @@ def _jitted_predictor(problem: Problem) -> Callable[..., Any]:
     @devices.jit
     def fitted(state: LearnerState, batch: Batch) -> Any:
         ahead = unsafe_ahead(batch.costs, batch, shaping.horizon)
-        return state.predictors(batch.obs), fit.fit_predictors(state.predictors, batch, ahead, shaping)
+        return state.predictors(batch.obs), predictors.fit_predictors(state.predictors, batch, ahead, shaping)
 
     return fitted
 
 
 def whole(problem: Problem) -> Part:
-    """A whole update."""
+    """Return a whole update as a part."""
     config, spec = problem.config, problem.spec
 
     def update(state: LearnerState, batch: Batch) -> Any:

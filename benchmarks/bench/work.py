@@ -1,7 +1,7 @@
-"""The matrix products an update cannot do without, from its configuration: the numerator of every floor.
+"""Count the matrix products that an update cannot do without, from its configuration: the floor of its flops.
 
-Activations of one forward pass serve the gradients and the Fisher products, and no row that is padding or held out is
-counted: what the program does beyond this is what remains between it and the floor.
+One forward pass serves the gradients and the Fisher products; padding and held-out rows do not count. All other work of the
+program lies between it and its floor.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from corral.learning.surrogates import stride
 
 
 class Done(NamedTuple):
-    """What of an update depends on the data."""
+    """The amounts of work that depend on the data."""
 
     tried: float
     """Candidates of the line search."""
@@ -22,7 +22,7 @@ class Done(NamedTuple):
 
 
 class Nets(NamedTuple):
-    """Layer widths of the three kinds of network."""
+    """The layer widths of the three kinds of network."""
 
     policy: Sizes
     critic: Sizes
@@ -30,7 +30,7 @@ class Nets(NamedTuple):
 
 
 def nets(config: Config, spec: EnvSpec) -> Nets:
-    """The networks of a configuration."""
+    """Return the layer widths of a configuration's networks."""
     o, hidden = spec.observation_size, config.networks.hidden
     return Nets(
         (o, *hidden, spec.action.size),
@@ -40,13 +40,13 @@ def nets(config: Config, spec: EnvSpec) -> Nets:
 
 
 def parts(config: Config, spec: EnvSpec, rows: int, done: Done) -> dict[str, Work]:
-    """Work of each part of an update on `rows` samples."""
+    """Return the work of each part of an update on `rows` samples."""
     m, k = len(spec.constraints), nets(config, spec)
     each = 1 + m
     some = rows // stride(config.trust.fisher_fraction)
-    # One more product after conjugate gradients: HV, for the subproblem on their span.
+    # After conjugate gradients, the subproblem on their span needs one more product HV.
     products = config.trust.cg_iterations + 1
-    # The forward pass is counted with g and B; linearising for Fisher products needs no other.
+    # The forward pass counts with g and B; the Fisher products need no other.
     return {
         "values": times(each, forward(k.critic, rows)),
         "gradients": total([forward(k.policy, rows), backward(k.policy, rows, each)]),
@@ -71,26 +71,26 @@ def _critic(config: Config, sizes: Sizes, rows: int, some: int, done: Done) -> W
 
 
 def _predictor(config: Config, sizes: Sizes, rows: int) -> Work:
-    """The bonus, and so many full-batch steps."""
+    """Return the work of the bonus and of all full-batch steps."""
     step = total([forward(sizes, rows), backward(sizes, rows)])
     return total([forward(sizes, rows), times(config.shaping.steps, step)])
 
 
 POLICY = ("gradients", "fisher", "dual", "line_search")
-"""Parts of the policy's own update."""
+"""The parts of the policy's own update."""
 
 
 def policy_update(config: Config, spec: EnvSpec, rows: int, done: Done) -> Work:
-    """Of the policy's own update."""
+    """Return the work of the policy's own update."""
     found = parts(config, spec, rows, done)
     return total([found[name] for name in POLICY])
 
 
 def update(config: Config, spec: EnvSpec, rows: int, done: Done) -> Work:
-    """Of a whole update."""
+    """Return the work of a whole update."""
     return total(list(parts(config, spec, rows, done).values()))
 
 
 def acting(config: Config, spec: EnvSpec, rows: int) -> Work:
-    """Of drawing the actions of so many steps."""
+    """Return the work of drawing the actions of so many steps."""
     return forward(nets(config, spec).policy, rows)

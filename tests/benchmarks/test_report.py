@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from benchmarks.bench import __main__ as command
 from benchmarks.bench import clock, figure, report
-from corral.cli import bench as command
 
 DOCUMENT = {
     "corral": "0.1.0",
-    "command": "corral bench --part iteration",
+    "command": 'make bench ARGS="--part iteration"',
     "when": "2025-01-01",
     "quick": False,
     "machine": {"backend": "cpu", "device": "CPU", "devices": 2, "cores": 2, "jax": "0.10", "load": 0.1},
