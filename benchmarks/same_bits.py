@@ -80,7 +80,7 @@ def command_lines() -> dict[str, list[str]]:
         runs[f"gather-{algo}"] = ["point-gather", *common, "--batch-size", "5000", "--seeds", "2"]
         runs[f"circle-{algo}"] = [*circle, *common, "--batch-size", "5000"]
         runs[f"ant-{algo}"] = ["ant-circle", *common, "--batch-size", "3000"]
-    normal = ["--networks.normalize-observations", "True", "--preset", "paper", "--iterations", "3"]
+    normal = ["--networks.normalize-observations", "--preset", "paper", "--iterations", "3"]
     runs["ant-normal"] = ["ant-circle", "--batch-size", "3000", *normal]
     return runs
 

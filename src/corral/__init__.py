@@ -1,35 +1,27 @@
 """Corral: constrained policy optimization, policies that learn inside their limits.
 
-Importing `corral` is cheap: the names below load their modules, and JAX, on first use.
+Importing `corral` is cheap: it registers Corral's environments with Gymnasium, and the names below load their modules, and
+JAX, on first use.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from corral.algos import CPO, FPO, PDO, TRPO
+    from corral.api import Constraint, Result, train
+    from corral.config import Algorithm, Config, Critic, Networks, Shaping, TrustRegion
+    from corral.errors import CorralError
+    from corral.evaluation import evaluate
 
 __version__ = "0.1.0"
-
-# name -> module that defines it
-_EXPORTS: dict[str, str] = {
-    "CPO": "corral.config",
-    "Config": "corral.config",
-    "Constraint": "corral.api",
-    "CorralError": "corral.errors",
-    "Critic": "corral.config",
-    "FPO": "corral.config",
-    "Networks": "corral.config",
-    "PDO": "corral.config",
-    "Result": "corral.api",
-    "Shaping": "corral.config",
-    "TRPO": "corral.config",
-    "TrustRegion": "corral.config",
-    "train": "corral.api",
-}
 
 __all__ = [
     "CPO",
     "FPO",
     "PDO",
     "TRPO",
+    "Algorithm",
     "Config",
     "Constraint",
     "CorralError",
@@ -39,13 +31,22 @@ __all__ = [
     "Shaping",
     "TrustRegion",
     "__version__",
+    "evaluate",
     "train",
 ]
 
+_ELSEWHERE = {
+    **dict.fromkeys(("CPO", "FPO", "PDO", "TRPO"), "algos"),
+    **dict.fromkeys(("Constraint", "Result", "train"), "api"),
+    "CorralError": "errors",
+    "evaluate": "evaluation",
+}
+"""The module that defines a name; the others are in `config`."""
+
 
 def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(import_module(_EXPORTS[name]), name)
+    if name in __all__:
+        return getattr(import_module(f"corral.{_ELSEWHERE.get(name, 'config')}"), name)
     raise AttributeError(f"module 'corral' has no attribute {name!r}")
 
 

@@ -1,5 +1,6 @@
 """Training from Python: `corral.train(env, …)` on any environment, and what it returns."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -11,16 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from corral import envs, presets
-from corral import evaluation as evaluate
-from corral.config import CPO, Algo, Config, Networks
+from corral.config import Algorithm, Config, Networks
 from corral.envs.contract import Box, ConstraintSpec, Discrete, Env, EnvSpec, HostEnv
 from corral.errors import require, require_finite, require_in
 from corral.learning import distributions
 from corral.learning.networks import Policy, make_policy
-from corral.rollout.host import Lanes
-from corral.running import checkpoint, config_file, log
-from corral.running import loop as training
-from corral.running.trainer import Row, Trainer
+from corral.rollout import make
+from corral.rollout.sampler import Sampler
+from corral.running import checkpoint, config_file, log, loop
+from corral.running.directory import RunDirectory
+from corral.running.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -103,13 +104,13 @@ class Result:
 
 
 def _of_run(folder: Path) -> Result:
-    """The policy of a run: its last, or of one that is not finished that of the newest checkpoint."""
-    found = log.run_directories(folder)
-    require(len(found) == 1, f"{folder} holds several seeds: take one of {', '.join(str(f) for f in found)}")
-    config = config_file.load(folder / "config.toml")
-    spec = training.make_env(config).spec
-    policy, _ = evaluate.load_policy(folder, config, spec)
-    return Result(policy, spec, config.networks, log.read(folder))
+    """The policy of a run: the final one, or the one of the newest checkpoint of a run that is not finished."""
+    run = RunDirectory.find_one(folder)
+    config = run.config()
+    with make.from_config(config) as sampler:
+        spec = sampler.spec
+    policy, _ = run.policy(config, spec)
+    return Result(policy, spec, config.networks, run.metrics())
 
 
 @eqx.filter_jit
@@ -120,7 +121,7 @@ def _act(policy: Policy, obs: Any, key: Any, deterministic: bool) -> Any:
 
 def train(
     env: Any,
-    algo: Algo | None = None,
+    algo: Algorithm | None = None,
     constraints: Sequence[Constraint] | Constraint = (),
     *,
     iterations: int | None = None,
@@ -129,63 +130,59 @@ def train(
     preset: presets.Preset = "corral",
     horizon: int | None = None,
     net: Any | None = None,
-    watcher: training.Watcher | None = None,
+    watcher: loop.Watcher | None = None,
     **fields: Any,
 ) -> Result:
     """Train a policy and return it with its metrics.
 
-    `env` is a name from `corral envs`, a Gymnasium id, a Gymnasium environment, a function that makes one (of which there
-    will be several side by side), or an environment of Corral's own contract. `constraints` are needed where the
+    `env` is a name from `corral envs`, a Gymnasium id, a Gymnasium environment, a function that makes one (it is called
+    several times, for copies side by side), or an environment of Corral's own contract. `algo` is an algorithm with its
+    settings, such as `corral.CPO()`, or one of your own (docs/your-own-algorithm.md). `constraints` are needed where the
     environment does not bring its own; `horizon` where a Gymnasium environment states no time limit. `net` replaces the
     policy's network by an Equinox module from an observation to an action, or from (n, o) to (n, actions). Further
-    keywords are fields of `corral.Config`, such as gamma=0.99.
+    keywords are fields of `corral.Config`, such as gamma=0.99 or trust={"delta": 0.02}.
 
-    Where an error, also one of the environment's own, or Ctrl-C ends the training early, the exception's `result` is what
-    was learned before it.
+    An error, also one of the environment's own, or Ctrl-C may end the training early: the `result` of that exception is
+    what was learned before it.
     """
     require(
-        algo is None or isinstance(algo, Algo),
-        f"algo must be corral.CPO(), PDO(), TRPO() or FPO() with its settings, got {algo!r}",
+        algo is None or isinstance(algo, Algorithm),
+        f"algo must be an algorithm with its settings, such as corral.CPO(), got {algo!r}",
     )
     constraints = [constraints] if isinstance(constraints, Constraint) else list(constraints)
     name = env if isinstance(env, str) else getattr(getattr(env, "spec", None), "name", "custom")
     ours = isinstance(env, str) and env in envs.names()
     config = presets.preset(name, preset, algo)
-    if not ours:  # also an environment of that name that is handed over
+    if not ours:  # also where an environment of one of our names is handed over
         config = replace(config, time_limit_ends=False)
-    known = [f for f in Config.__dataclass_fields__ if f not in ("env", "algo")]
-    unknown = [f for f in fields if f not in known]
-    require(
-        not unknown, f"train has no option {', '.join(unknown)}; the fields of a run are {', '.join(known)}"
-    )
     chosen = {"iterations": iterations, "batch_size": batch_size, "seed": seed} | fields
-    config = replace(config, **{name: value for name, value in chosen.items() if value is not None})
+    config = config_file.fill(config, {name: value for name, value in chosen.items() if value is not None})
     _check(constraints)
-    made = _environment(env, config, constraints, horizon)
-    if constraints and (ours or isinstance(env, Env | HostEnv)):
-        config = replace(config, limit=_limits(made.spec, constraints))
-    if not isinstance(config.algo, CPO) or made.spec.constraints:
-        config = replace(config, shape_costs=config.shape_costs and len(made.spec.constraints) > 0)
-    trainer = Trainer([config], made, net)
-    state, plan = trainer.initial(), None
-    rows: list[Row] = []
+    with contextlib.ExitStack() as stack:
+        sampler = make.sampler(_environment(env, config, constraints, horizon))
+        if isinstance(env, str) or not _is_environment(env):  # an environment that was handed over stays open
+            stack.enter_context(sampler)
+        if constraints and (ours or isinstance(env, Env | HostEnv)):
+            config = replace(config, limit=_limits(sampler.spec, constraints))
+        if not sampler.spec.constraints and not config.algo.constrained:
+            config = replace(config, shape_costs=False)
+        trainer = Trainer([config], sampler, net)
+        kept = loop.InMemory()
+        try:
+            loop.loop(trainer, kept, watcher or loop.Silent())
+        except (Exception, KeyboardInterrupt) as stopped:
+            if kept.now is not None:
+                stopped.result = _result(trainer, kept)  # type: ignore[union-attr]
+            raise
+        return _result(trainer, kept)
+
+
+def _result(trainer: Trainer, kept: loop.InMemory) -> Result:
+    assert kept.now is not None
     columns = log.columns(trainer.names)
-    onlooker = watcher or training.Silent()
-
-    def result() -> Result:
-        metrics = log.Metrics({name: np.asarray([row[name] for row in rows]) for name in columns})
-        return Result(trainer.run(state, 0).policy, made.spec, config.networks, metrics)
-
-    try:
-        for _ in range(config.iterations):
-            plan = trainer.plan(state, plan)
-            state, (row,) = trainer.iterate(state, plan)
-            rows.append(row)
-            onlooker.update(training.shown([row]))
-    except (Exception, KeyboardInterrupt) as stopped:
-        stopped.result = result()  # type: ignore[union-attr]
-        raise
-    return result()
+    metrics = log.Metrics({name: np.asarray([row[name] for (row,) in kept.rows]) for name in columns})
+    policy = trainer.state_of(kept.now.state, 0).policy
+    return Result(policy, trainer.spec, trainer.config.networks, metrics)
 
 
 def _check(constraints: Sequence[Constraint]) -> None:
@@ -204,16 +201,16 @@ def _environment(
     config: Config,
     constraints: Sequence[Constraint],
     horizon: int | None,
-) -> Env | HostEnv | Lanes:
+) -> Env | HostEnv | Sampler:
     if isinstance(env, Env):
         _check_shapes(env)
     if isinstance(env, Env | HostEnv):
         return env
     if isinstance(env, str) and env in envs.names():
-        return training.make_env(config)
+        return make.from_config(config)
     if isinstance(env, str) and not envs.is_gymnasium(env):
         envs.spec(env)  # raises, with the nearest name
-    single = not isinstance(env, type) and all(callable(getattr(env, m, None)) for m in ("reset", "step"))
+    single = _is_environment(env)
     require(
         isinstance(env, str) or single or callable(env),
         f"env must be a name, an environment or a function that makes one, got {type(env).__name__}",
@@ -225,12 +222,17 @@ def _environment(
         "either every constraint has a cost function or none has: the costs come from one place",
     )
     specs = [ConstraintSpec(c.name, float(c.limit), discount=c.discount) for c in constraints]
-    slots = 1 if single else training.gymnasium_slots(config, horizon)
+    slots = 1 if single else make.gymnasium_slots(config, horizon)
     return envs.from_gymnasium((lambda: env) if single else env, slots, specs, given or None, horizon)
 
 
+def _is_environment(env: Any) -> bool:
+    """Whether this is an environment, and not its name or a function that makes one."""
+    return not isinstance(env, type) and all(callable(getattr(env, m, None)) for m in ("reset", "step"))
+
+
 def _check_shapes(env: Env) -> None:
-    """What the environment hands out is what its spec says."""
+    """Require that the environment hands out the shapes that its spec states."""
     spec = env.spec
     discrete = isinstance(spec.action, Discrete)
     action = jax.ShapeDtypeStruct(

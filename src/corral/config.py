@@ -3,12 +3,15 @@
 The defaults of a field are the paper's where the paper has one; `presets.py` holds what differs between environments.
 """
 
+import abc
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from corral.errors import require, require_in
 
@@ -92,44 +95,56 @@ class TrustRegion:
 
 
 @dataclass(frozen=True)
-class CPO:
-    """Constrained policy optimization: the best step that satisfies the linearised constraints."""
+class Algorithm(abc.ABC):
+    """An algorithm: a frozen dataclass of its parameters that says how a policy is improved.
 
-    name: Literal["cpo"] = field(default="cpo", kw_only=True)
-    calibration: float | None = field(default=None, metadata={"saved_as": 0.0})
-    """Rate of the running average of (realised − aimed) change of each cost, taken off its limit; 0: the paper's CPO.
-    None leaves it to the preset: 0 in `paper`, 0.1 in `corral`."""
+    A subclass with a `name` is known to the command line, to configuration files and to reports from the moment it is
+    defined; docs/your-own-algorithm.md has an example. A parameter of type float (or `PerConstraint`) is an input of the
+    compiled program, so runs that differ in it only share one; any other parameter is a part of the program.
+    """
+
+    name: ClassVar[str]
+    """Its name after --algo and in files."""
+    constrained: ClassVar[bool] = False
+    """Whether it solves a subproblem with constraints: it then needs at least one, and its cases are worth a picture."""
+
+    def __init_subclass__(cls) -> None:
+        if "name" in vars(cls):
+            _ALGORITHMS[cls.name] = cls
+
+    @abc.abstractmethod
+    def init(self, m: int) -> Any:
+        """What the algorithm remembers before the first update, for m constraints: a pytree of arrays."""
+
+    @abc.abstractmethod
+    def update(self, state: Any, local: Any, constraints: Any) -> tuple[Any, Any]:
+        """One step: the new memory and a `surrogates.Step`.
+
+        `local` (`surrogates.Local`) holds the surrogates around the current policy, `constraints`
+        (`surrogates.ConstraintValues`) where the costs stand. A pure function of arrays: it is compiled.
+        """
+
+    def reward(self, reward: Any, costs: Any) -> Any:
+        """The reward (n,) to maximise, from the environment's reward (n,) and the costs (n, m) of each step."""
+        return reward
+
+    def check(self) -> None:
+        """Raise `CorralError` if a parameter is out of its range."""
+        return None
 
 
-@dataclass(frozen=True)
-class TRPO:
-    """Trust-region policy optimization: reward only, costs are watched but not constrained."""
-
-    name: Literal["trpo"] = field(default="trpo", kw_only=True)
+_ALGORITHMS: dict[str, type[Algorithm]] = {}
 
 
-@dataclass(frozen=True)
-class PDO:
-    """Primal-dual optimization: a step along g − νb, and ν learned by ν ← (ν + rate·(J_C − d))₊."""
+def algorithms() -> dict[str, type[Algorithm]]:
+    """Every known algorithm by name: Corral's, those of installed plug-ins, and classes that the program defined itself.
 
-    name: Literal["pdo"] = field(default="pdo", kw_only=True)
-    nu: PerConstraint = 0.0
-    """Where the multipliers start, ν₀: one number for all, or one for each constraint."""
-    rate: float = 0.01
-    """Learning rate of the multipliers."""
-
-
-@dataclass(frozen=True)
-class FPO:
-    """Fixed penalty: trust-region steps on R − λC⁺."""
-
-    name: Literal["fpo"] = field(default="fpo", kw_only=True)
-    penalty: PerConstraint = 1.0
-    """The penalty λ: one number for all, or one for each constraint."""
-
-
-Algo = CPO | TRPO | PDO | FPO
-ALGOS: dict[str, type[Algo]] = {"cpo": CPO, "trpo": TRPO, "pdo": PDO, "fpo": FPO}
+    A plug-in is a package with an entry point in the group `corral.algorithms`.
+    """
+    import_module("corral.algos")  # they enter themselves when they are defined
+    for plug_in in entry_points(group="corral.algorithms"):
+        plug_in.load()
+    return _ALGORITHMS
 
 
 @dataclass(frozen=True)
@@ -138,7 +153,7 @@ class Config:
 
     env: str
     """Environment: a name from `corral envs`, or a Gymnasium id."""
-    algo: Algo = field(default_factory=CPO)
+    algo: Algorithm = field(default_factory=lambda: algorithms()["cpo"]())
     """The algorithm and its own parameters."""
     iterations: int = 100
     """Policy updates."""
@@ -202,18 +217,15 @@ class Config:
         )
         require_in("critic.held_out", self.critic.held_out, 0, 0.9)
         require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), got {self.seed}")
-        match self.algo:
-            case CPO(calibration=float() | int() as rate):
-                require_in("algo.calibration", rate, 0, 1)
-            case PDO(nu=nu, rate=rate):
-                _require_not_negative("algo.nu", nu)
-                require(rate >= 0, f"algo.rate must not be negative, got {rate}")
-            case FPO(penalty=penalty):
-                _require_not_negative("algo.penalty", penalty)
+        require(
+            isinstance(self.algo, Algorithm),
+            f"algo must be an algorithm with its settings, such as corral.CPO(), got {self.algo!r}",
+        )
+        self.algo.check()
 
 
-def _require_not_negative(name: str, value: PerConstraint) -> None:
-    """One number or a tuple of at least one, none of them negative."""
+def require_not_negative(name: str, value: PerConstraint) -> None:
+    """Require one number or a tuple of at least one, none of them negative."""
     require(
         isinstance(value, tuple | int | float),
         f"{name} must be a number or a tuple of numbers, got {value!r}",

@@ -50,6 +50,13 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "corral"
 
 
+def prepare() -> None:
+    """Get this process ready for training: join others if there are any, keep compiled programs and freed memory."""
+    join()
+    use_cache()
+    keep_memory()
+
+
 def use_cache() -> None:
     """Keep compiled programs on disk between runs, where nobody has chosen a place for them yet."""
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
@@ -66,15 +73,15 @@ _QUICK_TO_COMPILE = {
 
 
 def jit(function: Callable[..., Any], **how: Any) -> Any:
-    """`jax.jit` for what samples and learns: matrix products in full float32, and a program that is soon compiled.
+    """`jax.jit` for rollouts and updates: matrix products in full float32, short compile time.
 
-    It cannot be called in a function that is itself jitted: JAX takes options of the compiler at the top only.
+    A function that is itself jitted cannot call the result: JAX takes compiler options at the top level only.
     """
 
     @functools.wraps(function)
     def in_full(*args: Any, **named: Any) -> Any:
-        # Also where the hardware offers less by default: conjugate gradients magnify what is missing, and the policy that
-        # acted should be the one whose probabilities the update takes.
+        # Some hardware multiplies in less precision by default. Conjugate gradients magnify such errors, and the update must
+        # see the probabilities of the policy that acted.
         with jax.default_matmul_precision("float32"):
             return function(*args, **named)
 
@@ -83,7 +90,7 @@ def jit(function: Callable[..., Any], **how: Any) -> Any:
 
 @functools.cache
 def compiler_options() -> dict[str, bool]:
-    """What XLA is told with such a program; an option that XLA_FLAGS names is left to them."""
+    """The options XLA gets with such a program; options that XLA_FLAGS names are left out."""
     if jax.default_backend() != "gpu":
         return {}
     flags = os.environ.get("XLA_FLAGS", "")

@@ -1,7 +1,8 @@
 """The one kind of error a user is meant to read: what was wrong, where, and what to do, in one line."""
 
+import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,18 @@ def require(condition: bool, message: str) -> None:
     """Raise `CorralError(message)` unless `condition` holds."""
     if not condition:
         raise CorralError(message)
+
+
+def nearest(name: object, known: Iterable[str]) -> str | None:
+    """The known name that this misspelt one probably stands for, or None."""
+    return next(iter(difflib.get_close_matches(str(name), list(known), n=1)), None)
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """A hint for a name that is not among the known ones: the nearest of them, or all where none is near."""
+    names = list(known)
+    near = nearest(name, names)
+    return f"did you mean {near}?" if near else f"there are {', '.join(names)}"
 
 
 def require_shape(name: str, value: Any, shape: Sequence[int | None], meaning: str = "") -> None:

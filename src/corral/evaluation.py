@@ -1,4 +1,4 @@
-"""What a trained policy earns and costs, from fresh episodes, with confidence: does it keep its limits?
+"""The return and the costs of a trained policy with confidence intervals, and a verdict on each of its limits.
 
 From n episodes with costs c₁..cₙ, mean c̄ and standard error s = sd/√n, the expected cost lies in c̄ ± t₀.₉₇₅(n−1)·s with 95%
 confidence, and it is at most the limit d with probability T_{n−1}((d − c̄)/s), T the distribution function of Student's t.
@@ -13,20 +13,19 @@ import numpy as np
 from jaxtyping import Float
 
 from corral.config import Config
-from corral.envs.contract import Env, EnvSpec
-from corral.errors import CorralError, require
-from corral.learning import update as learner
+from corral.envs.contract import EnvSpec
+from corral.errors import require
+from corral.learning import update
 from corral.learning.estimate import Batch
 from corral.learning.networks import Policy
-from corral.rollout import device, host
-from corral.rollout.host import Lanes
-from corral.running import checkpoint, config_file, log
-from corral.running import loop as training
+from corral.rollout import make
+from corral.rollout.sampler import Sampler
+from corral.running.directory import RunDirectory
 
 SURE = 0.975
 """Probability from which a limit counts as met, and one minus that from which it counts as broken."""
 
-_STEPS = 200_000  # sampled at once, which bounds memory
+_STEPS = 200_000  # sampled at once at most, which bounds memory
 
 
 class Estimate(NamedTuple):
@@ -40,8 +39,8 @@ class Estimate(NamedTuple):
     """Standard error of the mean."""
 
 
-class Constraint(NamedTuple):
-    """One constraint and how the policy does by it."""
+class Verdict(NamedTuple):
+    """One constraint and whether the policy keeps it."""
 
     name: str
     limit: float
@@ -62,7 +61,7 @@ class Evaluation(NamedTuple):
     episodes: int
     deterministic: bool
     earned: Estimate
-    constraints: tuple[Constraint, ...]
+    constraints: tuple[Verdict, ...]
 
     @property
     def verdict(self) -> str:
@@ -72,53 +71,39 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    directory: Path,
+    directory: Path | str,
     episodes: int = 1000,
     deterministic: bool = False,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Evaluation]:
-    """Evaluate the policies of a run, one for each of its seeds, in `episodes` whole episodes each.
+    """Evaluate the policies of a run, one for each of its seeds, in `episodes` fresh whole episodes each.
 
     The policy is the final one, or that of the newest checkpoint of a run that is not finished. `deterministic` takes the
-    most likely action instead of a random one: it is then another policy than the one that was trained under the limits.
+    most likely action instead of a random one: that is another policy than the one that was trained under the limits.
     `progress(done, total)` hears of episodes.
     """
     require(episodes >= 2, f"episodes must be at least 2, got {episodes}")
     require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
-    folders = log.run_directories(directory)
-    config = config_file.load(folders[0] / "config.toml")
-    env = training.make_env(config)
+    runs = RunDirectory.find(directory)
     found = []
-    for k, folder in enumerate(folders):
-        config = config_file.load(folder / "config.toml")
-        policy, source = load_policy(folder, config, env.spec)
+    with make.from_config(runs[0].config()) as sampler:
+        for k, run in enumerate(runs):
+            config = run.config()
+            policy, source = run.policy(config, sampler.spec)
 
-        def advance(done: int, before: int = k * episodes) -> None:
-            progress(before + done, len(folders) * episodes)
+            def advance(done: int, before: int = k * episodes) -> None:
+                progress(before + done, len(runs) * episodes)
 
-        key = jax.random.fold_in(jax.random.key(seed), 2**31 - 2)  # no key of training's
-        gamma = np.asarray(learner.cost_discounts(config, env.spec), float)
-        totals = _sample(env, policy, key, episodes, deterministic, gamma, advance)
-        found.append(_judge(config, env.spec, source, totals, deterministic))
+            key = jax.random.fold_in(jax.random.key(seed), 2**31 - 2)  # no key of training's
+            gamma = np.asarray(update.cost_discounts(config, sampler.spec), float)
+            totals = _sample(sampler, policy, key, episodes, deterministic, gamma, advance)
+            found.append(_judge(config, sampler.spec, source, totals, deterministic))
     return found
 
 
-def load_policy(folder: Path, config: Config, spec: EnvSpec) -> tuple[Policy, Path]:
-    """The final policy of a run, or the newest one there is, and the file it came from."""
-    like: Any = jax.eval_shape(lambda: learner.init(config, spec, jax.random.key(0)))
-    final = folder / "policy.npz"
-    if final.is_file():
-        policy, _ = checkpoint.load(final, like.policy)
-        return policy, final
-    newest = checkpoint.latest(folder / "checkpoints", like)
-    if newest is None:
-        raise CorralError(f"{folder} holds no policy yet: neither policy.npz nor a checkpoint")
-    return newest[0].policy, newest[2]
-
-
 def _sample(
-    env: Env | Lanes,
+    sampler: Sampler,
     policy: Policy,
     key: Any,
     episodes: int,
@@ -127,15 +112,11 @@ def _sample(
     progress: Callable[[int], None],
 ) -> Float[np.ndarray, "episodes columns"]:
     """Return and (discounted) costs of each episode, in portions."""
-    most = max(2, _STEPS // env.spec.horizon)
+    most = max(2, _STEPS // sampler.spec.horizon)
     found: list[np.ndarray] = []
     for portion, start in enumerate(range(0, episodes, most)):
         count = min(most, episodes - start)
-        fresh = jax.random.fold_in(key, portion)
-        if isinstance(env, Lanes):
-            batch = host.collect(env, policy, fresh, count, deterministic=deterministic)
-        else:
-            batch = device.collect_one(env, policy, fresh, count, deterministic)
+        batch = sampler.episodes(policy, jax.random.fold_in(key, portion), count, deterministic)
         found.append(_totals(jax.device_get(batch), gamma))
         progress(start + count)
     return np.concatenate(found)
@@ -156,13 +137,13 @@ def _totals(batch: Batch, gamma: Float[np.ndarray, " m"]) -> Float[np.ndarray, "
 def _judge(
     config: Config, spec: EnvSpec, source: Path, totals: np.ndarray, deterministic: bool
 ) -> Evaluation:
-    limits = learner.limits(config, spec)
-    constraints = [
-        constraint(c.name, limit, totals[:, 1 + k])
+    limits = update.limits(config, spec)
+    verdicts = [
+        judge(c.name, limit, totals[:, 1 + k])
         for k, (c, limit) in enumerate(zip(spec.constraints, limits, strict=True))
     ]
     return Evaluation(
-        config.seed, source, len(totals), deterministic, estimate(totals[:, 0]), tuple(constraints)
+        config.seed, source, len(totals), deterministic, estimate(totals[:, 0]), tuple(verdicts)
     )
 
 
@@ -175,7 +156,7 @@ def estimate(values: Float[np.ndarray, " n"]) -> Estimate:
     return Estimate(mean, mean - half, mean + half, se)
 
 
-def constraint(name: str, limit: float, costs: Float[np.ndarray, " n"]) -> Constraint:
+def judge(name: str, limit: float, costs: Float[np.ndarray, " n"]) -> Verdict:
     """Judge the costs of n episodes by a limit on their expectation."""
     from scipy.stats import t
 
@@ -184,4 +165,4 @@ def constraint(name: str, limit: float, costs: Float[np.ndarray, " n"]) -> Const
     far = (limit - cost.mean) / cost.se if cost.se > 0 else np.inf if cost.mean <= limit else -np.inf
     probability = float(t.cdf(far, len(costs) - 1))
     verdict = "met" if probability >= SURE else "broken" if probability <= 1 - SURE else "open"
-    return Constraint(name, float(limit), cost, probability, verdict)
+    return Verdict(name, float(limit), cost, probability, verdict)

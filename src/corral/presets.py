@@ -7,7 +7,8 @@ time and are fitted with early stopping on held-out episodes (in the Point tasks
 from dataclasses import replace
 from typing import Literal, get_args
 
-from corral.config import CPO, Algo, Config, Critic, Shaping, TrustRegion
+from corral.algos import CPO
+from corral.config import Algorithm, Config, Critic, Shaping, TrustRegion
 from corral.errors import require
 
 Preset = Literal["paper", "corral"]
@@ -61,7 +62,7 @@ _PAPER: dict[str, Config] = {
 }
 
 
-def preset(env: str, name: Preset = "corral", algo: Algo | None = None) -> Config:
+def preset(env: str, name: Preset = "corral", algo: Algorithm | None = None) -> Config:
     """The defaults for an environment under a preset; those of others than ours are the paper's general parameters.
 
     But elsewhere than in the paper's tasks a time limit is a truncation: the episode could have gone on.

@@ -1,10 +1,12 @@
-"""One file per algorithm: `init` makes its state, `update` moves the policy. None imports another.
+"""One file per algorithm: its parameters, what it remembers, and its update. None imports another.
 
-Every update is a pure function of a `Local` model of the neighbourhood of the current policy (`corral.learning.surrogates`).
+Every update is a pure function of a local model of the current policy (`corral.learning.surrogates`). Each class enters
+itself in the registry of `corral.config.Algorithm`.
 """
 
-from types import ModuleType
+from corral.algos.cpo import CPO
+from corral.algos.fpo import FPO
+from corral.algos.pdo import PDO
+from corral.algos.trpo import TRPO
 
-from corral.algos import cpo, fpo, pdo, trpo
-
-MODULES: dict[str, ModuleType] = {"cpo": cpo, "fpo": fpo, "pdo": pdo, "trpo": trpo}
+__all__ = ["CPO", "FPO", "PDO", "TRPO"]

@@ -4,21 +4,23 @@
 
 solved exactly on the span of conjugate-gradient solutions, then a line search on the surrogates themselves.
 
-**Calibration** (ours, off in the paper's settings). The step is judged by the samples it was chosen on, and surrogates know
-nothing of the states a new policy visits, so J_C lands above where the step aimed, Bᵀx from here, and settles above d. An
-exponential average ē of (realised − aimed) change measures by how much, and the update aims at d − ē instead. Where that is
-out of reach within the trust region, ē may only shrink: every step would go on to miss a lower aim, and ē to grow, until no
-policy could cost so little.
+**Calibration** (ours, off in the paper's settings). A step is judged by the samples it was chosen on, and surrogates do not
+see the states that a new policy visits. So J_C lands above the point Bᵀx that the step aimed at, and settles above d. An
+exponential average ē of (realised − aimed) change measures the excess, and the update aims at d − ē instead. Where d − ē is
+out of reach within the trust region, ē may only shrink: every further step would miss the lower aim too, and ē would grow
+until no policy could cost so little.
 """
 
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from corral.config import CPO
+from corral.config import Algorithm
+from corral.errors import require_in
 from corral.learning import surrogates
-from corral.learning.surrogates import Constraints, Local, Step
+from corral.learning.surrogates import ConstraintValues, Local, Step
 from corral.trust_region import dual
 from corral.trust_region.dual import Case
 
@@ -32,37 +34,49 @@ class State(NamedTuple):
     """Bᵀx of the last update, 0 where it was not accepted."""
 
 
-def init(config: CPO, m: int) -> State:
-    """Nothing is known of the excess yet."""
-    return State(jnp.zeros(m), jnp.zeros(m))
+@dataclass(frozen=True)
+class CPO(Algorithm):
+    """Constrained policy optimization: the best step that satisfies the linearised constraints."""
 
+    name = "cpo"
+    constrained = True
 
-def _rate(config: CPO) -> Any:
-    return 0.0 if config.calibration is None else config.calibration
+    calibration: float | None = field(default=None, metadata={"saved_as": 0.0})
+    """Rate of the running average of (realised − aimed) change of each cost, taken off its limit; 0: the paper's CPO.
+    None leaves it to the preset: 0 in `paper`, 0.1 in `corral`."""
 
+    def check(self) -> None:
+        """Refuse a rate outside [0, 1]."""
+        if self.calibration is not None:
+            require_in("algo.calibration", self.calibration, 0, 1)
 
-def update(config: CPO, state: State, local: Local, constraints: Constraints) -> tuple[State, Step]:
-    """One CPO step."""
-    error = constraints.realised - state.aimed
-    rate = jnp.where(constraints.comparable, _rate(config), 0)
-    excess = state.excess + rate * (error - state.excess)
-    limit = constraints.limit - excess
-    c = constraints.value - limit
+    def init(self, m: int) -> State:
+        """Nothing is known of the excess yet."""
+        return State(jnp.zeros(m), jnp.zeros(m))
 
-    g, B = local.gradients()
-    problem, residual = surrogates.restricted(local, g, B)
-    solution = dual.solve(problem.q, problem.r, problem.S, c, local.trust.delta)
-    # From outside the limits even the best feasible step may have to give up reward, so no gain is asked of it.
-    recovering = solution.case >= Case.FEASIBLE_RECOVERY
-    x = problem.step(solution)
-    # Violations are distances c_i/‖b_i‖ to the constraints' boundaries. Where no step keeps all of them the largest is to
-    # shrink, and others may grow for it, but not beyond what the largest was.
-    size = jnp.sqrt(jnp.diagonal(problem.S))
-    largest = jnp.max(jnp.where(size > 0, c / jnp.where(size > 0, size, 1), -jnp.inf), initial=-jnp.inf)
-    allowed = jnp.where(solution.case == Case.CONTRADICTORY, largest * size - c, -c)
-    found = surrogates.search(local, x, surrogates.unit(len(c)), jnp.maximum(allowed, 0), recovering)
-    aimed = jnp.where(found.accepted, B.T @ x, 0)
-    out_of_reach = (solution.case >= Case.RECOVERY) & (c > 0)
-    shrunk = jnp.clip(excess, jnp.minimum(state.excess, 0), jnp.maximum(state.excess, 0))
-    excess = jnp.where(out_of_reach, shrunk, excess)
-    return State(excess, aimed), surrogates.finish(local, found, residual, limit, solution, solution.nu)
+    def update(self, state: State, local: Local, constraints: ConstraintValues) -> tuple[State, Step]:
+        """One CPO step."""
+        rate: Any = 0.0 if self.calibration is None else self.calibration
+        error = constraints.realised - state.aimed
+        rate = jnp.where(constraints.comparable, rate, 0)
+        excess = state.excess + rate * (error - state.excess)
+        limit = constraints.limit - excess
+        c = constraints.value - limit
+
+        g, B = local.gradients()
+        problem, residual = surrogates.restricted(local, g, B)
+        solution = dual.solve(problem.q, problem.r, problem.S, c, local.trust.delta)
+        # From outside the limits even the best feasible step may have to give up reward, so no gain is asked of it.
+        recovering = solution.case >= Case.FEASIBLE_RECOVERY
+        x = problem.step(solution)
+        # A violation is the distance c_i/‖b_i‖ to the constraint's boundary. Where no step keeps all constraints, the
+        # largest violation shrinks; others may grow for it, but not beyond what the largest was.
+        size = jnp.sqrt(jnp.diagonal(problem.S))
+        largest = jnp.max(jnp.where(size > 0, c / jnp.where(size > 0, size, 1), -jnp.inf), initial=-jnp.inf)
+        allowed = jnp.where(solution.case == Case.CONTRADICTORY, largest * size - c, -c)
+        found = surrogates.search(local, x, surrogates.unit(len(c)), jnp.maximum(allowed, 0), recovering)
+        aimed = jnp.where(found.accepted, B.T @ x, 0)
+        out_of_reach = (solution.case >= Case.RECOVERY) & (c > 0)
+        shrunk = jnp.clip(excess, jnp.minimum(state.excess, 0), jnp.maximum(state.excess, 0))
+        excess = jnp.where(out_of_reach, shrunk, excess)
+        return State(excess, aimed), surrogates.finish(local, found, residual, limit, solution, solution.nu)

@@ -1,31 +1,38 @@
 """Fixed-penalty optimization: TRPO on the reward R − Σ λᵢCᵢ⁺, with the penalties λ chosen beforehand."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from corral.config import FPO
+from corral.config import Algorithm, PerConstraint, require_not_negative
 from corral.learning import surrogates
-from corral.learning.surrogates import Constraints, Local, Step
+from corral.learning.surrogates import ConstraintValues, Local, Step
 
 
-class State(NamedTuple):
-    """FPO remembers nothing."""
+@dataclass(frozen=True)
+class FPO(Algorithm):
+    """Fixed penalty: trust-region steps on R − λC⁺."""
 
+    name = "fpo"
 
-def init(config: FPO, m: int) -> State:
-    """Nothing."""
-    return State()
+    penalty: PerConstraint = 1.0
+    """The penalty λ: one number for all, or one for each constraint."""
 
+    def check(self) -> None:
+        """Refuse a negative penalty."""
+        require_not_negative("algo.penalty", self.penalty)
 
-def penalised(config: FPO, reward: Float[Array, " n"], costs: Float[Array, "n m"]) -> Float[Array, " n"]:
-    """The reward the update sees (and its critic): a penalty subtracts."""
-    return reward - jnp.sum(jnp.asarray(config.penalty) * costs, axis=1)
+    def init(self, m: int) -> tuple[()]:
+        """FPO remembers nothing."""
+        return ()
 
+    def reward(self, reward: Float[Array, " n"], costs: Float[Array, "n m"]) -> Float[Array, " n"]:
+        """R − Σ λᵢCᵢ⁺, which the update and the critic of the reward see."""
+        return reward - jnp.sum(jnp.asarray(self.penalty) * costs, axis=1)
 
-def update(config: FPO, state: State, local: Local, constraints: Constraints) -> tuple[State, Step]:
-    """One step along the natural gradient of the penalised return."""
-    limit = constraints.limit
-    price = jnp.full_like(limit, jnp.asarray(config.penalty))
-    return state, surrogates.unconstrained(local, surrogates.unit(len(limit)), limit, price)
+    def update(self, state: tuple[()], local: Local, constraints: ConstraintValues) -> tuple[tuple[()], Step]:
+        """One step along the natural gradient of the penalised return."""
+        limit = constraints.limit
+        price = jnp.full_like(limit, jnp.asarray(self.penalty))
+        return state, surrogates.unconstrained(local, surrogates.unit(len(limit)), limit, price)

@@ -5,14 +5,16 @@
 g and B are the gradients that CPO uses: of the standardised objective, and of the costs in the units of their returns.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from corral.config import PDO
+from corral.config import Algorithm, PerConstraint, require_not_negative
+from corral.errors import require
 from corral.learning import surrogates
-from corral.learning.surrogates import Constraints, Local, Step
+from corral.learning.surrogates import ConstraintValues, Local, Step
 
 
 class State(NamedTuple):
@@ -21,14 +23,29 @@ class State(NamedTuple):
     nu: Float[Array, " m"]
 
 
-def init(config: PDO, m: int) -> State:
-    """The multipliers start at ν₀."""
-    return State(jnp.full(m, jnp.asarray(config.nu), jnp.float32))
+@dataclass(frozen=True)
+class PDO(Algorithm):
+    """Primal-dual optimization: a step along g − νb, and ν learned by ν ← (ν + rate·(J_C − d))₊."""
 
+    name = "pdo"
 
-def update(config: PDO, state: State, local: Local, constraints: Constraints) -> tuple[State, Step]:
-    """One step on the Lagrangian, then one on the multipliers."""
-    lagrangian = jnp.concatenate([jnp.ones(1), -state.nu])
-    step = surrogates.unconstrained(local, lagrangian, constraints.limit, state.nu)
-    nu = jnp.maximum(state.nu + config.rate * (constraints.value - constraints.limit), 0)
-    return State(nu), step
+    nu: PerConstraint = 0.0
+    """Where the multipliers start, ν₀: one number for all, or one for each constraint."""
+    rate: float = 0.01
+    """Learning rate of the multipliers."""
+
+    def check(self) -> None:
+        """Refuse negative multipliers and a negative rate."""
+        require_not_negative("algo.nu", self.nu)
+        require(self.rate >= 0, f"algo.rate must not be negative, got {self.rate}")
+
+    def init(self, m: int) -> State:
+        """The multipliers start at ν₀."""
+        return State(jnp.full(m, jnp.asarray(self.nu), jnp.float32))
+
+    def update(self, state: State, local: Local, constraints: ConstraintValues) -> tuple[State, Step]:
+        """One step on the Lagrangian, then one on the multipliers."""
+        lagrangian = jnp.concatenate([jnp.ones(1), -state.nu])
+        step = surrogates.unconstrained(local, lagrangian, constraints.limit, state.nu)
+        nu = jnp.maximum(state.nu + self.rate * (constraints.value - constraints.limit), 0)
+        return State(nu), step

@@ -1,24 +1,26 @@
 """Trust-region policy optimization: the CPO step without constraints. Costs are measured, not limited."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from corral.config import TRPO
+from corral.config import Algorithm
 from corral.learning import surrogates
-from corral.learning.surrogates import Constraints, Local, Step
+from corral.learning.surrogates import ConstraintValues, Local, Step
 
 
-class State(NamedTuple):
-    """TRPO remembers nothing."""
+@dataclass(frozen=True)
+class TRPO(Algorithm):
+    """Trust-region policy optimization: reward only, costs are watched but not constrained."""
 
+    name = "trpo"
 
-def init(config: TRPO, m: int) -> State:
-    """Nothing."""
-    return State()
+    def init(self, m: int) -> tuple[()]:
+        """TRPO remembers nothing."""
+        return ()
 
-
-def update(config: TRPO, state: State, local: Local, constraints: Constraints) -> tuple[State, Step]:
-    """One step along the natural gradient to the boundary of the trust region."""
-    limit = constraints.limit
-    return state, surrogates.unconstrained(local, surrogates.unit(len(limit)), limit, jnp.zeros_like(limit))
+    def update(self, state: tuple[()], local: Local, constraints: ConstraintValues) -> tuple[tuple[()], Step]:
+        """One step along the natural gradient to the boundary of the trust region."""
+        limit = constraints.limit
+        step = surrogates.unconstrained(local, surrogates.unit(len(limit)), limit, jnp.zeros_like(limit))
+        return state, step

@@ -3,26 +3,24 @@
 Nothing heavy is imported until a command is chosen, so `corral --help` answers at once.
 """
 
-import difflib
+import os
 import sys
 from importlib import import_module
-from typing import TypeVar
 
 from corral import __version__
-
-T = TypeVar("T")
+from corral.errors import CorralError, nearest
 
 # command -> one line for `corral --help`; the code is corral/cli/<command>.py, its `main(argv) -> exit status`
 COMMANDS: dict[str, str] = {
-    "train": "train a policy under constraints: CPO, PDO, TRPO or FPO",
+    "train": "train a policy that keeps its costs under limits",
     "resume": "go on with a run that was interrupted or killed, bit for bit",
+    "plot": "one figure of existing runs: returns, and costs against their limits",
     "evaluate": "return and costs of a trained policy, with confidence intervals and a verdict",
     "envs": "list the environments with their sizes, horizons, constraints and limits",
     "render": "a film of an environment or a trained policy, and its paths from above",
     "reproduce": "the paper's experiments and figures with one command, at three scales",
     "grid": "carry out an experiment file of your own, resumably, and draw its figure and table",
     "report": "one self-contained HTML page about runs: curves, cases, trajectories, settings",
-    "bench": "how fast this machine trains, against the floor it sets",
     "bounds": "check every theoretical result of the paper on random finite CMDPs",
     "tabular": "exact CPO on a gridworld with hazards, against the linear-programming optimum",
 }
@@ -46,16 +44,20 @@ def usage() -> str:
     )
 
 
-def parse(config: type[T], argv: list[str], command: str) -> T:
-    """An instance of the dataclass `config` from the arguments; its field docstrings are the help texts."""
-    import tyro
-
-    return tyro.cli(config, args=argv, prog=f"corral {command}")
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run `corral` with `argv`; returns the exit status: 0 fine, 1 the check failed, 2 bad input."""
     args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of our output, such as `head`, has gone: nothing is left to say, not even by Python's own last flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
+
+
+def _run(args: list[str]) -> int:
     if not args or args[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
@@ -64,19 +66,16 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     name = args[0]
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean `corral {near[0]}`?" if near else "`corral --help` lists the commands"
+        near = nearest(name, COMMANDS)
+        hint = f"did you mean `corral {near}`?" if near else "`corral --help` lists the commands"
         print(f"corral: no command {name!r}; {hint}", file=sys.stderr)
         return 2
-    from corral.errors import CorralError
-
     try:
         status: int = import_module(f"corral.cli.{name}").main(args[1:])
-    except CorralError as error:
-        print(f"corral {name}: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        # A full disk, a missing folder, no permission: the system's own words name the file.
+    except BrokenPipeError:
+        raise
+    except (CorralError, OSError) as error:
+        # An OSError is a full disk, a missing folder, no permission: the system's own words name the file.
         print(f"corral {name}: {error}", file=sys.stderr)
         return 2
     return status

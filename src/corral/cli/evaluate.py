@@ -2,15 +2,12 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import tyro
-
-from corral.cli import parse
+from corral.cli.flags import parse
+from corral.cli.progress import bar
 
 if TYPE_CHECKING:
     from corral.evaluation import Evaluation
@@ -20,11 +17,11 @@ if TYPE_CHECKING:
 class Config:
     """Run fresh episodes with the policies of a run: return and costs with 95% confidence intervals, and a verdict.
 
-    A limit is met, or broken, if its cost is under, or over, it with a probability of 97.5%, else it is open: more episodes
-    would tell. The exit status is 1 if a limit is broken.
+    A limit is met, or broken, if its cost is under, or over, it with a probability of 97.5%, else it is open. The exit
+    status is 1 if a limit is broken.
     """
 
-    directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    dir: Path = field(metadata={"positional": True})
     """Folder of the run."""
     episodes: int = 1000
     """Whole episodes for each policy."""
@@ -41,8 +38,8 @@ def main(argv: list[str]) -> int:
     config = parse(Config, argv, "evaluate")
     from corral.evaluation import evaluate
 
-    with _progress() as advance:
-        found = evaluate(config.directory, config.episodes, config.deterministic, config.seed, advance)
+    with bar("episodes") as advance:
+        found = evaluate(config.dir, config.episodes, config.deterministic, config.seed, advance)
     if config.json:
         print(json.dumps([_report(evaluation) for evaluation in found]))
     else:
@@ -104,19 +101,18 @@ def verdict_line(found: "list[Evaluation]") -> str:
         count = sum(evaluation.verdict == "broken" for evaluation in found)
         return f"BROKEN: {who if len(found) == 1 else f'{count} of {who}'} over the limit of {broken}"
     if left := named("open"):
-        return f"OPEN: {left} too close to the limit to call; more episodes would tell"
+        return f"OPEN: {left} too close to the limit to call. {_advice(found)}"
     return f"MET: {who} under every limit"
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """Report episodes on stderr: a bar on a terminal, else a line for every portion."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import Progress
-
-        with Progress(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("episodes", total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
-    else:
-        yield lambda done, total: print(f"{done:,} of {total:,} episodes", file=sys.stderr)
+def _advice(found: "list[Evaluation]") -> str:
+    """What to do about costs that lie on their limits: by how much to lower the limits so that they would be met."""
+    open_ones = [c for evaluation in found for c in evaluation.constraints if c.verdict == "open"]
+    lower = {
+        c.name: c.limit - max(o.cost.high - o.limit for o in open_ones if o.name == c.name) for c in open_ones
+    }
+    limits = ", ".join(f"{limit:.3g} for {name}" for name, limit in lower.items())
+    return (
+        "Constrained training steers a cost onto its limit, so more episodes seldom decide it: to be sure, train with a "
+        f"margin, such as a limit of {limits}"
+    )

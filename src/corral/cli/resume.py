@@ -1,20 +1,19 @@
 """`corral resume DIR`: go on with a run that was interrupted or killed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
-from corral.cli import parse
+from corral.cli.flags import parse
 
 
 @dataclass(frozen=True)
 class Config:
     """Go on with a run that was interrupted or killed, bit for bit as if it had not been."""
 
-    directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    dir: Path = field(metadata={"positional": True})
     """Folder of the run."""
+    iterations: int | None = None
+    """Train to this many iterations in all, also where the run was finished with fewer; None: as before."""
     checkpoint_every: int | None = None
     """Iterations between checkpoints; None: as before."""
     threads: int | None = None
@@ -29,20 +28,19 @@ def main(argv: list[str]) -> int:
     from corral import devices
     from corral.cli.display import Display
     from corral.cli.train import console, finish, on
-    from corral.running import config_file, log
-    from corral.running import loop as training
+    from corral.running import loop
+    from corral.running.directory import RunDirectory
 
-    devices.join()
-    devices.use_cache()
-    devices.keep_memory()
-    folders = log.run_directories(config.directory)
-    saved = config_file.load(folders[0] / "config.toml")
+    devices.prepare()
+    runs = RunDirectory.find(config.dir)
+    saved = runs[0].config()
     display = Display(console(config.json))
-    display.past([list(log.read(folder).rows()) for folder in folders if (folder / log.FILE).is_file()])
-    display.start(saved, saved.iterations, seeds=len(folders))
-    with on(display, config.directory):
-        run = training.resume(
-            config.directory,
+    display.past([list(run.metrics().rows()) for run in runs])
+    display.start(saved, config.iterations or saved.iterations, seeds=len(runs))
+    with on(display, config.dir):
+        run = loop.resume(
+            config.dir,
+            iterations=config.iterations,
             checkpoint_every=config.checkpoint_every,
             threads=config.threads,
             watcher=display,

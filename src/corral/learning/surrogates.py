@@ -34,7 +34,7 @@ class Samples(NamedTuple):
     """Of each cost, centred only: its scale matters."""
 
 
-class Constraints(NamedTuple):
+class ConstraintValues(NamedTuple):
     """Where the constraints stand."""
 
     value: Float[Array, " m"]

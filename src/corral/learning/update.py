@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
-from corral.algos import MODULES, fpo
-from corral.config import FPO, Config
+from corral.config import Config
 from corral.envs.contract import EnvSpec
 from corral.learning import distributions, networks, surrogates
 from corral.learning.critics import Critics, fit_critics, make_critics
@@ -22,7 +21,7 @@ from corral.learning.estimate import (
 )
 from corral.learning.networks import Policy
 from corral.learning.predictors import Predictors, fit_predictors, make_predictors
-from corral.learning.surrogates import Constraints, Samples, Step
+from corral.learning.surrogates import ConstraintValues, Samples, Step
 
 Fitted = TypeVar("Fitted", Critics, Predictors)
 
@@ -62,7 +61,7 @@ def init(config: Config, spec: EnvSpec, key: Key[Array, ""], net: Any | None = N
         policy=networks.make_policy(spec, config.networks, for_policy, net),
         critics=make_critics(spec.observation_size, m, config.networks, config.critic, for_critics),
         predictors=make_predictors(spec.observation_size, m, config.shaping, for_predictors),
-        algo=MODULES[config.algo.name].init(config.algo, m),
+        algo=config.algo.init(m),
         value=jnp.zeros(m),
         length=jnp.asarray(spec.horizon, jnp.float32),
         env_steps=jnp.zeros((), jnp.uint32),
@@ -86,9 +85,7 @@ def update(
         failure, ahead = state.predictors(batch.obs), unsafe_ahead(batch.costs, batch, config.shaping.horizon)
         bonus = jnp.where(state.iteration >= config.shaping.start, config.shaping.coefficient * failure, 0)
     shaped = jnp.where(valid[:, None], batch.costs + bonus, 0)
-    reward = (
-        fpo.penalised(config.algo, batch.reward, shaped) if isinstance(config.algo, FPO) else batch.reward
-    )
+    reward = config.algo.reward(batch.reward, shaped)
     earned = jnp.concatenate([reward[:, None], shaped], axis=1)
 
     # Advantages and returns of the reward and of each cost, in one pass.
@@ -117,8 +114,8 @@ def update(
     flat = networks.flatten(state.policy)
     here = surrogates.make(flat, samples, config.trust)
     begins = (state.iteration == config.shaping.start) & config.shape_costs
-    constraints = Constraints(constrained, limit, constrained - state.value, (state.iteration > 0) & ~begins)
-    algo, step = MODULES[config.algo.name].update(config.algo, state.algo, here, constraints)
+    constraints = ConstraintValues(constrained, limit, constrained - state.value, (state.iteration > 0) & ~begins)
+    algo, step = config.algo.update(state.algo, here, constraints)
     policy = flat.policy(step.theta)
 
     predictors = state.predictors

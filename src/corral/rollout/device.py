@@ -1,4 +1,4 @@
-"""Rollouts of functional environments: the robots of all runs side by side, nothing leaves the device."""
+"""Rollouts of functional environments: the robots of all runs move side by side, and nothing leaves the device."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Key
@@ -17,9 +18,67 @@ from corral.envs.contract import Env, Timestep, select
 from corral.learning import distributions
 from corral.learning.estimate import Batch
 from corral.learning.networks import Policy
+from corral.rollout import sampler, shapes
+from corral.rollout.sampler import Policies, Sampler
+from corral.rollout.shapes import Plan
 
-# After so many steps at most it is asked whether any episode is still going on. On a GPU every asking waits for the device.
+# Steps between two questions whether any episode is still going on; on a GPU each question waits for the device.
 _STRETCH = 100
+
+_FIRST_LOOK = 256
+"""Episodes of `DeviceSampler.first_look`."""
+
+
+class DeviceSampler(Sampler):
+    """Samples a functional environment with one compiled program for all runs."""
+
+    def __init__(self, env: Env) -> None:
+        self.env, self.spec = env, env.spec
+        self._mesh = devices.mesh()
+
+        def run(policies: Policies, seeds: Any, iteration: Any, played: Any, plan: Plan) -> Batch:
+            drawn, _ = sampler.keys(seeds, iteration)
+            joined: Policy = jax.tree.map(lambda *xs: jnp.concatenate(xs), *policies)
+            batch = collect(
+                env, joined, drawn, plan.robots, plan.rows, mesh=self._mesh, played=played, room=plan.room
+            )
+            return sampler.spread(batch, self._mesh, jax.lax.with_sharding_constraint)
+
+        self._run = devices.jit(run, static_argnames="plan")
+
+    def plan(self, counts: np.ndarray, batch_size: int, before: Plan | None) -> Plan:
+        """As the contract says."""
+        shares = 1 if self._mesh is None else self._mesh.size
+        if before is not None:
+            return shapes.following(before, counts, shares)
+        return shapes.first(counts, batch_size, self.spec.horizon, batch_size * 5 // 4, shares)
+
+    def shapes(
+        self, policies: Policies, seeds: np.ndarray, iteration: int, counts: np.ndarray, plan: Plan
+    ) -> Batch:
+        """As the contract says."""
+        given = tuple(policies), seeds, np.uint32(iteration), plan.in_rounds(counts)
+        found: Batch = self._run.eval_shape(*given, plan=plan)
+        self._run.lower(*given, plan=plan).compile()
+        return found
+
+    def collect(
+        self, policies: Policies, seeds: np.ndarray, iteration: int, counts: np.ndarray, plan: Plan
+    ) -> Batch:
+        """As the contract says."""
+        given = tuple(policies), seeds, np.uint32(iteration), plan.in_rounds(counts)
+        batch: Batch = self._run(*given, plan=plan)
+        return batch
+
+    def episodes(self, policy: Policy, key: Key[Array, ""], count: int, deterministic: bool = False) -> Batch:
+        """As the contract says."""
+        arrays, rest = eqx.partition(self.env, eqx.is_array)
+        batch: Batch = _one_policy()(arrays, policy, key, rest, count, deterministic)
+        return batch
+
+    def first_look(self, policy: Policy, batch_size: int) -> Batch:
+        """As the contract says."""
+        return self.episodes(policy, jax.random.key(0), _FIRST_LOOK)
 
 
 @partial(jax.named_call, name="rollout")
@@ -287,17 +346,10 @@ def _on_each(mesh: Mesh | None, simulate: Callable[..., Any]) -> Callable[..., A
     return jax.shard_map(simulate, mesh=mesh, in_specs=spread, out_specs=spread, check_vma=False)
 
 
-def collect_one(
-    env: Env, policy: Policy, key: Key[Array, ""], episodes: int, deterministic: bool = False
-) -> Batch:
-    """`collect` for a single policy, without the axis of runs."""
-    arrays, rest = eqx.partition(env, eqx.is_array)
-    batch: Batch = _collect_one()(arrays, policy, key, rest, episodes, deterministic)
-    return batch
-
-
 @cache  # not when this is imported: how it is compiled depends on the backend, which may not be chosen yet
-def _collect_one() -> Any:
+def _one_policy() -> Any:
+    """`collect` for a single policy, without the axis of runs, compiled."""
+
     def collected(
         arrays: Any, policy: Policy, key: Any, rest: Any, episodes: int, deterministic: bool
     ) -> Any:

@@ -11,18 +11,24 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key
 
+from corral import devices
 from corral.envs.contract import Box, EnvSpec, HostEnv, asked
 from corral.errors import CorralError, require
 from corral.learning import distributions
 from corral.learning.estimate import Batch
 from corral.learning.networks import Policy
+from corral.rollout import shapes as plans
+from corral.rollout.sampler import Policies, Sampler, keys, spread, take
+from corral.rollout.shapes import Plan
+
+_keys = jax.jit(keys)
 
 
-class Lanes:
-    """Host environments of one kind, each driven by a thread of its own.
+class HostSampler(Sampler):
+    """Samples host environments of one kind, lanes, each driven by a thread of its own.
 
-    While one lane asks its policy for actions and judges its step, another simulates, so the cores are never idle. How many
-    lanes there are is part of the result (each has its own random numbers); how many threads they have is not: a lane whose
+    While one lane asks its policy for actions and judges its step, another simulates, so the cores are never idle. The
+    number of lanes is part of the result (each has its own random numbers); the number of threads is not: a lane whose
     episodes are over leaves its threads to the others.
     """
 
@@ -31,21 +37,87 @@ class Lanes:
         require(len(envs) > 0, "envs must hold at least one environment")
         self.envs = tuple(envs)
         self.spec: EnvSpec = envs[0].spec
+        self._mesh = devices.mesh()
         self._threads = threads
         self._lock = threading.Lock()
 
-    def share_threads(self, running: set[int], over: int | None = None) -> None:
-        """All threads to the lanes of these numbers, less the one that is over."""
+    def plan(self, counts: np.ndarray, batch_size: int, before: Plan | None) -> Plan:
+        """As the contract says."""
+        shares = 1 if self._mesh is None else self._mesh.size
+        if before is not None:
+            return plans.following(before, counts, shares)
+        return plans.first(counts, batch_size, self.spec.horizon, batch_size * 9 // 8, shares)
+
+    def shapes(
+        self, policies: Policies, seeds: np.ndarray, iteration: int, counts: np.ndarray, plan: Plan
+    ) -> Batch:
+        """As the contract says; nothing has to be compiled."""
+        return batch_shapes(self.spec, len(seeds), plan.rows, plan.room)
+
+    def collect(
+        self, policies: Policies, seeds: np.ndarray, iteration: int, counts: np.ndarray, plan: Plan
+    ) -> Batch:
+        """As the contract says, one run after the other."""
+        drawn, _ = _keys(seeds, np.uint32(iteration))
+        # One copy on one device: a policy on all of them would act once on each.
+        copies = jax.device_put(jax.device_get(list(policies)), jax.local_devices()[0])
+        each = [take(group, s) for group in copies for s in range(len(jax.tree.leaves(group)[0]))]
+        batches = [
+            self._play(policy, key, int(count), plan.rows, plan.room)
+            for policy, key, count in zip(each, drawn, np.minimum(counts, plan.room), strict=True)
+        ]
+        return spread(stack(batches), self._mesh, jax.device_put)
+
+    def episodes(self, policy: Policy, key: Key[Array, ""], count: int, deterministic: bool = False) -> Batch:
+        """As the contract says."""
+        return self._play(policy, key, count, deterministic=deterministic)
+
+    def first_look(self, policy: Policy, batch_size: int) -> Batch:
+        """As the contract says."""
+        few = min(32, max(2, batch_size // self.spec.horizon))
+        return self.episodes(jax.device_put(policy, jax.local_devices()[0]), jax.random.key(0), few)
+
+    def close(self) -> None:
+        """Close the environments."""
+        for env in self.envs:
+            env.close()
+
+    def _play(
+        self,
+        policy: Policy,
+        key: Key[Array, ""],
+        episodes: int,
+        rows: int = 0,
+        room: int = 0,
+        deterministic: bool = False,
+    ) -> Batch:
+        """Fresh episodes under one policy, each to its end.
+
+        The batch is padded to a multiple of `rows` rows and to `room` episodes, if given, so that batches of different
+        size have one shape. The share of each lane is fixed beforehand: first come, first served would depend on which
+        thread is faster.
+        """
+        count = len(self.envs)
+        shares = [episodes // count + (i < episodes % count) for i in range(count)]
+
+        def play(i: int) -> list[np.ndarray]:
+            try:
+                return _play(self.envs[i], policy, jax.random.fold_in(key, i), shares[i], deterministic)
+            finally:
+                self._share_threads(running, over=i)
+
+        running = {i for i in range(count) if shares[i]}
+        self._share_threads(running)
+        with ThreadPoolExecutor(len(running)) as drivers:
+            return _batch(list(drivers.map(play, sorted(running))), episodes, rows, room)
+
+    def _share_threads(self, running: set[int], over: int | None = None) -> None:
+        """Give all threads to the lanes of these numbers, less the one that is over."""
         with self._lock:
             running.difference_update(() if over is None else (over,))
             if self._threads is not None:
                 for i in running:
                     self.envs[i].use_threads(max(1, self._threads // len(running)))
-
-    def close(self) -> None:
-        """Give back threads and processes."""
-        for env in self.envs:
-            env.close()
 
 
 # Noise is drawn for this many steps at once: as much work, but a call less in each.
@@ -77,35 +149,6 @@ class _Question:
 
     def __call__(self, obs: Any, arrays: list[Any], *noise: Any) -> Array:
         return self.answer(jax.tree.unflatten(self.structure, arrays)(obs), *noise)
-
-
-def collect(
-    lanes: Lanes,
-    policy: Policy,
-    key: Key[Array, ""],
-    episodes: int,
-    rows: int = 0,
-    deterministic: bool = False,
-    room: int = 0,
-) -> Batch:
-    """`episodes` fresh episodes under the policy, each to its end.
-
-    Padded to a multiple of `rows` rows and to `room` episodes, if given, so that batches of different size have one shape.
-    Which lane runs how many is fixed beforehand, not first come first served: that would depend on which thread is faster.
-    """
-    count = len(lanes.envs)
-    shares = [episodes // count + (i < episodes % count) for i in range(count)]
-
-    def play(i: int) -> list[np.ndarray]:
-        try:
-            return _play(lanes.envs[i], policy, jax.random.fold_in(key, i), shares[i], deterministic)
-        finally:
-            lanes.share_threads(running, over=i)
-
-    running = {i for i in range(count) if shares[i]}
-    lanes.share_threads(running)
-    with ThreadPoolExecutor(len(running)) as drivers:
-        return _batch(list(drivers.map(play, sorted(running))), episodes, rows, room)
 
 
 def _play(
@@ -210,8 +253,8 @@ def _batch(lanes: list[list[np.ndarray]], episodes: int, rows: int, room: int) -
     return whole
 
 
-def shapes(spec: EnvSpec, runs: int, rows: int, room: int) -> Batch:
-    """Of the batch that `stack` makes of several runs' batches of so many rows, with room for so many episodes."""
+def batch_shapes(spec: EnvSpec, runs: int, rows: int, room: int) -> Batch:
+    """The shapes of the batch that `stack` makes of several runs' batches of `rows` rows and `room` episodes."""
 
     def of(dtype: Any, *shape: int) -> Any:
         return jax.ShapeDtypeStruct((runs, *shape), dtype)

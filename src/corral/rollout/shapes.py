@@ -1,11 +1,11 @@
-"""How many robots, rows and episodes a program has room for: its shapes, as against how much of them a batch fills."""
+"""The shapes of compiled programs: for how many robots, rows and episodes they have room, however much a batch fills."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-# Up to so many times the episodes there are robots or room for, a batch may come out short: better than to compile
-# everything again, or to let all robots wait for a few that play once more.
+# A batch may fall short of its episodes by this factor: that is better than compiling everything again for a little more
+# room, or letting all robots wait for a few that play once more.
 _SHORT = 1.2
 
 
@@ -19,20 +19,21 @@ class Plan(NamedTuple):
     room: int
     """The most episodes of a run's batch. Where there are fewer robots, they play again."""
 
-    def played(self, counts: np.ndarray, on_host: bool) -> np.ndarray:
-        """How many episodes each run plays, of the `counts` that would make its batch."""
+    def in_rounds(self, counts: np.ndarray) -> np.ndarray:
+        """How many episodes each run plays on the device, of the `counts` that would make its batch.
+
+        A few episodes less are better than one more round for them.
+        """
         played = np.minimum(counts, self.room)
-        if on_host:
-            return played
-        # A few episodes less are better than one more round for them.
         few = (self.robots < played) & (played <= _SHORT * self.robots)
         return np.where(few, self.robots, played)
 
 
-def first(counts: np.ndarray, batch_size: int, horizon: int, on_host: bool, shares: int) -> Plan:
-    """The plan to begin with, for runs whose batches are `counts` episodes; its sizes are multiples of `shares`."""
-    # Room for batches that turn out longer than expected, so that all have one shape.
-    rows = batch_size * 9 // 8 if on_host else batch_size * 5 // 4
+def first(counts: np.ndarray, batch_size: int, horizon: int, rows: int, shares: int) -> Plan:
+    """The plan to begin with, for runs whose batches are `counts` episodes; its sizes are multiples of `shares`.
+
+    `rows` leave room for batches that turn out longer than `batch_size`, so that all have one shape.
+    """
     robots, needed = _multiple(round(float(counts.mean())), shares), int(counts.max())
     # Episodes that last nearly as long as they can may well go on doing so.
     steady = needed <= _SHORT * max(2, round(batch_size / horizon))

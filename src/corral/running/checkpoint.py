@@ -9,9 +9,7 @@ import hashlib
 import io
 import json
 import re
-import warnings
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,27 +47,6 @@ def checkpoints(directory: Path) -> dict[int, Path]:
     """The checkpoint files of a folder by iteration, in order."""
     found = {int(match[1]): p for p in directory.glob("*.npz") if (match := _NAME.fullmatch(p.name))}
     return dict(sorted(found.items()))
-
-
-def latest(
-    directory: Path, like: Any, note: Callable[[str], None] = warnings.warn
-) -> tuple[Any, dict[str, Any], Path] | None:
-    """The newest checkpoint that can be read, as (tree, meta, path); None if there is none at all.
-
-    `note` is called with a line for each newer one that cannot. If none can, that is an error.
-    """
-    failures = []
-    for path in reversed(checkpoints(directory).values()):
-        try:
-            tree, meta = load(path, like)
-        except CorralError as error:
-            failures.append(str(error))
-            continue
-        for line in failures:
-            note(f"{line}; going back to {path.name}")
-        return tree, meta, path
-    require(not failures, f"no checkpoint in {directory} can be used: {'; '.join(failures)}")
-    return None
 
 
 def write(path: Path, tree: Any, meta: dict[str, Any]) -> None:

@@ -1,20 +1,24 @@
-"""Dataclasses as TOML: every field under its docstring, a table for each part, and back with types checked."""
+"""Configurations as nested dicts and as TOML.
+
+Flags, files and keywords all become one nested dict, {"gamma": 0.99, "trust": {"delta": 0.02}}, and `fill` puts it into
+the dataclasses of `corral.config`, with types checked. `lines` writes a dataclass as TOML, every field under its docstring.
+"""
 
 import ast
-import difflib
 import inspect
 import itertools
 import json
 import textwrap
 import tomllib
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from corral.config import ALGOS, Config, RunOptions
-from corral.errors import CorralError, require
+from corral.config import Algorithm, Config, RunOptions, algorithms
+from corral.errors import CorralError, did_you_mean, require
 from corral.running.files import write_atomically
 
 
@@ -27,26 +31,60 @@ def read(path: Path) -> dict[str, Any]:
         raise CorralError(f"{path} is not a TOML file: {error}") from error
 
 
+def load(path: Path) -> Config:
+    """The configuration in a TOML file; a field that it leaves out has the default of `Config`, in every environment."""
+    content = read(path)
+    content.pop("run", None)
+    require(isinstance(content.get("env"), str), f"{path}: env must name the environment")
+    return fill(Config(content["env"]), content)
+
+
+def load_options(path: Path) -> RunOptions:
+    """The options of the run in the table [run] of a TOML file."""
+    return fill(RunOptions(), read(path).get("run", {}), "run")
+
+
+def save(config: Config, path: Path, options: RunOptions | None = None) -> None:
+    """Write every field to a TOML file that `load` and `--config` read; `options` go into its table [run]."""
+    written = [*lines(config)]
+    if options is not None:
+        written += lines(options, "run", leave_out=("out", "overwrite", "json"))
+    write_atomically(path, ("\n".join(written) + "\n").encode())
+
+
+# -- from a nested dict ------------------------------------------------------------------------------------------------
+
+
 def fill(default: Any, content: Any, where: str = "") -> Any:
-    """The dataclass `default` with the fields that `content` has; `where` is its own dotted name."""
-    require(isinstance(content, dict), f"{where} must be a table of settings, got {content!r}")
-    if where == "algo" and "name" in content:
-        name = content["name"]
-        require(name in ALGOS, f"algo.name must be one of {', '.join(ALGOS)}, got {name!r}")
-        default = default if default.name == name else ALGOS[name]()
-    hints = get_type_hints(type(default))
+    """The dataclass `default` with the fields that the nested dict `content` names, each checked against its type.
+
+    `default` may be a class, whose fields without default `content` must then name. `where` is the dotted name of the
+    dataclass itself, for messages.
+    """
+    require(isinstance(content, Mapping), f"{where} must be a table of settings, got {content!r}")
+    if isinstance(default, Algorithm) and "name" in content:
+        content = dict(content)
+        default = chosen_algorithm(default, content.pop("name"), f"{where}.name")
+    kind = default if isinstance(default, type) else type(default)
+    hints = {f.name: get_type_hints(kind)[f.name] for f in fields(kind)}
     changed = {}
     for key, value in content.items():
         dotted = f"{where}.{key}" if where else key
-        if key not in hints:
-            near = difflib.get_close_matches(key, hints, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(hints)}"
-            raise CorralError(f"there is no setting {dotted}; {hint}")
-        current = getattr(default, key)
-        changed[key] = (
-            fill(current, value, dotted) if is_dataclass(current) else _typed(value, hints[key], dotted)
-        )
-    return replace(default, **changed)
+        require(key in hints, f"there is no setting {dotted}; {did_you_mean(key, hints)}")
+        current = getattr(default, key, None)
+        if is_dataclass(current):
+            ready = is_dataclass(value) and not isinstance(value, type)
+            changed[key] = value if ready else fill(current, value, dotted)
+        else:
+            changed[key] = _typed(value, hints[key], dotted)
+    return kind(**changed) if isinstance(default, type) else replace(default, **changed)
+
+
+def chosen_algorithm(default: Algorithm, name: Any, where: str) -> Algorithm:
+    """`default` if that is its name, else the algorithm of that name with its own defaults."""
+    known = algorithms()
+    require(name in known, f"{where} must be one of {', '.join(known)}, got {name!r}")
+    return default if default.name == name else known[name]()
 
 
 def describe(wanted: Any) -> str:
@@ -57,7 +95,7 @@ def describe(wanted: Any) -> str:
     if get_origin(wanted) in (Union, types.UnionType):
         return ", or ".join(describe(part) for part in parts if part is not types.NoneType)
     if get_origin(wanted) is tuple:
-        return "a list of whole numbers" if parts[0] is int else "a list of numbers"
+        return {int: "a list of whole numbers", float: "a list of numbers"}.get(parts[0], "a list")
     if get_origin(wanted) is dict:
         return "pairs of a name and a number"
     return {bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}.get(
@@ -66,36 +104,52 @@ def describe(wanted: Any) -> str:
 
 
 def _typed(value: Any, wanted: Any, name: str) -> Any:
-    """`value` from a TOML file as the type `wanted`, if it is of that kind."""
+    """`value` as the type `wanted`, if it is of that kind."""
     origin, parts = get_origin(wanted), get_args(wanted)
     if origin in (Union, types.UnionType):
+        if value is None and types.NoneType in parts:
+            return None
         kinds = [part for part in parts if part is not types.NoneType]
-        alike = (part for part in kinds if (get_origin(part) is tuple) == isinstance(value, list))
+        alike = (part for part in kinds if (get_origin(part) is tuple) == isinstance(value, list | tuple))
         return _typed(value, next(alike, kinds[0]), name)
     if origin is Literal:
         require(value in parts, f"{name} must be {describe(wanted)}, got {value!r}")
         return value
     if origin is tuple:
-        require(isinstance(value, list), f"{name} must be {describe(wanted)}, got {value!r}")
+        require(isinstance(value, list | tuple), f"{name} must be {describe(wanted)}, got {value!r}")
         return tuple(_typed(part, parts[0], f"{name}[{k}]") for k, part in enumerate(value))
     if origin is dict:
-        require(isinstance(value, dict), f"{name} must be {describe(wanted)}, got {value!r}")
+        require(isinstance(value, Mapping), f"{name} must be {describe(wanted)}, got {value!r}")
         return {key: _typed(part, parts[1], f"{name}.{key}") for key, part in value.items()}
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    fits = number if wanted is float else isinstance(value, str) if wanted is Path else type(value) is wanted
+    accepted: Any = {int: Integral, float: Real, Path: (str, Path)}.get(wanted, wanted)
+    fits = isinstance(value, accepted) and (wanted is bool or not isinstance(value, bool))
     require(fits, f"{name} must be {describe(wanted)}, got {value!r}")
     return wanted(value)
 
 
+# -- to nested dicts and TOML ------------------------------------------------------------------------------------------
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """The nested dict of a dataclass: what `fill` would need to make it from scratch."""
+    found: dict[str, Any] = {"name": value.name} if isinstance(value, Algorithm) else {}
+    for f in fields(value):
+        part = getattr(value, f.name)
+        found[f.name] = as_dict(part) if is_dataclass(part) else part
+    return found
+
+
 def lines(value: Any, table: str = "", leave_out: tuple[str, ...] = ()) -> Iterator[str]:
-    """The lines of a dataclass: its plain fields, each under its docstring, then a table for each of its parts."""
+    """The TOML of a dataclass: its plain fields, each under its docstring, then a table for each of its parts."""
     parts = [f.name for f in fields(value) if is_dataclass(getattr(value, f.name))]
     docs = field_docs(type(value))
     if table:
         yield from ("", f"[{table}]")
+    if isinstance(value, Algorithm):
+        yield f"name = {_toml_value(value.name)}"
     for f in fields(value):
         now = getattr(value, f.name)
-        # In a file nothing is left to a preset.
+        # A file leaves nothing to a preset: `saved_as` takes the place of "the preset decides".
         now = f.metadata.get("saved_as") if now is None else now
         if f.name not in (*parts, *leave_out) and now is not None:  # TOML has no word for nothing
             yield from (f"# {line}" for line in textwrap.wrap(docs.get(f.name, ""), 110))
@@ -121,37 +175,18 @@ def _toml_value(value: Any) -> str:
 
 
 def field_docs(cls: type) -> dict[str, str]:
-    """The docstring under each field of a dataclass, which Python itself does not keep."""
-    try:
-        source = inspect.getsource(cls)
-    except OSError:  # installed without its source
-        return {}
-    body = ast.parse(textwrap.dedent(source)).body[0].body  # type: ignore[attr-defined]
-    return {
-        ast.unparse(node.target): " ".join(str(after.value.value).split())
-        for node, after in itertools.pairwise(body)
-        if isinstance(node, ast.AnnAssign)
-        and isinstance(after, ast.Expr)
-        and isinstance(after.value, ast.Constant)
-    }
-
-
-def save(config: Config, path: Path, options: RunOptions | None = None) -> None:
-    """Write every field to a TOML file that `load` and `--config` read; `options` go into its table [run]."""
-    written = [*lines(config)]
-    if options is not None:
-        written += lines(options, "run", leave_out=("out", "overwrite", "json"))
-    write_atomically(path, ("\n".join(written) + "\n").encode())
-
-
-def load(path: Path) -> Config:
-    """The configuration in a TOML file; what it leaves out has the general default, whatever the environment."""
-    content = read(path)
-    content.pop("run", None)
-    require(isinstance(content.get("env"), str), f"{path}: env must name the environment")
-    return fill(Config(content["env"]), content)
-
-
-def load_options(path: Path) -> RunOptions:
-    """The options of the run in the table [run] of a TOML file."""
-    return fill(RunOptions(), read(path).get("run", {}), "run")
+    """The docstring under each field of a dataclass, inherited ones included; Python itself does not keep them."""
+    found: dict[str, str] = {}
+    for owner in reversed(cls.__mro__[:-1]):
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0].body  # type: ignore[attr-defined]
+        except (OSError, TypeError):  # installed without its source, or built in
+            continue
+        found |= {
+            ast.unparse(node.target): " ".join(str(after.value.value).split())
+            for node, after in itertools.pairwise(body)
+            if isinstance(node, ast.AnnAssign)
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+        }
+    return found

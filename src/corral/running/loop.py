@@ -1,7 +1,7 @@
-"""The one training loop: iterate, log, checkpoint; and the run directories it fills.
+"""The one training loop: iterate, record, tell whoever looks on.
 
-All that an iteration depends on is the configuration, the `LearnerState` and the `Plan` (see `trainer.py`). So a checkpoint
-is that state and that plan, and runs that were killed continue bit for bit, with the same runs beside them.
+An iteration depends on the configurations, the `State` and the `Plan` only (see `trainer.py`). So a checkpoint is that state
+and that plan, and runs that were killed continue bit for bit, with the same runs beside them.
 """
 
 import signal
@@ -14,51 +14,166 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import numpy as np
 
-from corral import devices, envs
 from corral.config import Config, RunOptions
-from corral.envs.contract import Env
-from corral.errors import CorralError, require
-from corral.rollout.host import Lanes
+from corral.errors import require
+from corral.rollout import make
 from corral.rollout.shapes import Plan
-from corral.running import checkpoint, config_file
-from corral.running import log as logs
+from corral.running import directory as folders
+from corral.running import log
+from corral.running.directory import RunDirectory
 from corral.running.trainer import Row, State, Trainer
 
 
 @runtime_checkable
 class Watcher(Protocol):
-    """Somebody who looks on: `corral.cli.display.Display`, or a test."""
+    """Somebody who looks on: the display of the command line, the progress of a grid, or a test."""
 
     def update(self, row: Row) -> None:
         """An iteration has ended."""
 
     def note(self, text: str) -> None:
-        """Something worth a line."""
+        """Something is worth a line."""
 
 
 class Silent:
     """Nobody looks on."""
 
     def update(self, row: Row) -> None:
-        """Nothing."""
+        """Show nothing."""
 
     def note(self, text: str) -> None:
-        """Nothing."""
+        """Show nothing."""
 
 
-class Run(NamedTuple):
-    """A finished or interrupted run."""
+class Position(NamedTuple):
+    """Where training stands."""
 
-    directory: Path
     state: State
-    iterations: int
-    """How many are done."""
-    interrupted: bool
+    plan: Plan | None
+    done: int
+    """Iterations behind it."""
+
+
+class Recorder(Protocol):
+    """Keeps what training makes: on the disk for the command line, in memory for `corral.train`."""
+
+    def start(self, trainer: Trainer, note: Callable[[str], None]) -> Position:
+        """Get ready for rows; where training starts or goes on from."""
+
+    def record(self, rows: list[Row], now: Position) -> None:
+        """Keep the rows of an iteration, one for each run."""
+
+    def save(self, now: Position) -> None:
+        """Make it possible to go on from here after a kill."""
+
+    def close(self, now: Position, finished: bool) -> None:
+        """Training has ended, with all its iterations or without."""
+
+
+class InMemory:
+    """Keeps the rows and the newest state in memory."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[Row]] = []
+        self.now: Position | None = None
+
+    def start(self, trainer: Trainer, note: Callable[[str], None]) -> Position:
+        """Start from an untrained policy."""
+        self.now = Position(trainer.initial(), None, 0)
+        return self.now
+
+    def record(self, rows: list[Row], now: Position) -> None:
+        """Keep rows and state."""
+        self.rows.append(rows)
+        self.now = now
+
+    def save(self, now: Position) -> None:
+        """Nothing survives a kill."""
+
+    def close(self, now: Position, finished: bool) -> None:
+        """Nothing is open."""
+
+
+class OnDisk:
+    """Keeps rows, checkpoints and final policies in the folders of the runs, in the order of the trainer's runs.
+
+    Where several processes compute the same, the first alone writes.
+    """
+
+    def __init__(self, runs: Sequence[RunDirectory], resume: bool) -> None:
+        self._runs, self._resume = list(runs), resume
+        self._writes = jax.process_index() == 0
+        self._logs: list[log.RunLog] = []
+
+    def start(self, trainer: Trainer, note: Callable[[str], None]) -> Position:
+        """Open the logs; with `resume`, at the newest checkpoint that all runs have."""
+        self._trainer, now = trainer, Position(trainer.initial(), None, 0)
+        if self._resume:
+            likes = [trainer.state_of(now.state, i) for i in range(len(self._runs))]
+            found = folders.restore(self._runs, likes, note)
+            if found.done:
+                plan = known_plan(found.meta["plan"])
+                now = Position(trainer.stacked(found.states), plan, found.done)
+        self._columns = log.columns(trainer.names)
+        for run in self._runs if self._writes else []:
+            self._logs.append(run.open_log(self._columns, now.done if self._resume else None))
+        return now
+
+    def record(self, rows: list[Row], now: Position) -> None:
+        """Append a row to each run's metrics."""
+        for writer, row in zip(self._logs, rows if self._writes else [], strict=True):
+            writer.append({name: row[name] for name in self._columns if name in row})
+
+    def save(self, now: Position) -> None:
+        """Write a checkpoint of each run."""
+        plan = now.plan._asdict() if now.plan else None
+        meta = {"iteration": now.done, "plan": plan, "env": self._trainer.spec.name}
+        for i, run in enumerate(self._runs if self._writes else []):
+            run.save_checkpoint(now.done, self._trainer.state_of(now.state, i), meta)
+
+    def close(self, now: Position, finished: bool) -> None:
+        """Close the logs; write the final policies of finished runs."""
+        for writer in self._logs:
+            writer.close()
+        for i, run in enumerate(self._runs if self._writes and finished else []):
+            run.save_policy(self._trainer.state_of(now.state, i).policy, {"env": self._trainer.spec.name})
+
+
+def loop(
+    trainer: Trainer,
+    recorder: Recorder,
+    watcher: Watcher,
+    *,
+    checkpoint_every: int = 10,
+    asked_to_stop: Callable[[], bool] = lambda: False,
+) -> Position:
+    """Train to the configured number of iterations, or until asked to stop; where training stands then.
+
+    An error of Corral, the environment or the watcher ends the loop with everything saved that was learned before it.
+    """
+    now = recorder.start(trainer, watcher.note)
+    total, stop = trainer.config.iterations, False
+    try:
+        while now.done < total and not stop:
+            plan = trainer.plan(now.state, now.plan)
+            state, rows = trainer.iterate(now.state, plan)
+            now = Position(state, plan, now.done + 1)
+            recorder.record(rows, now)
+            watcher.update(shown(rows))
+            stop = asked_to_stop()
+            if now.done % checkpoint_every == 0 or now.done == total or stop:
+                recorder.save(now)
+    except Exception:
+        recorder.save(now)
+        raise
+    finally:
+        recorder.close(now, finished=now.done == total)
+    return now
 
 
 @contextmanager
-def _interruptible(watcher: Watcher) -> Iterator[Callable[[], bool]]:
-    """Ctrl-C sets a flag that is looked at between iterations; a second one stops at once."""
+def interruptible(watcher: Watcher) -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C into a request to stop, which the loop asks for between iterations; a second stops at once."""
     asked = False
 
     def handler(*_: Any) -> None:
@@ -79,85 +194,8 @@ def _interruptible(watcher: Watcher) -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def loop(
-    trainer: Trainer,
-    directories: Sequence[Path],
-    watcher: Watcher,
-    *,
-    checkpoint_every: int = 10,
-    resume: bool = False,
-) -> Run:
-    """Train to the configured number of iterations, from the start or from the last checkpoint all runs have.
-
-    One directory for each run, in the order of the trainer's configurations.
-    """
-    config = trainer.config
-    state, plan, done = trainer.initial(), None, 0
-    if resume:
-        state, plan, done = _restore(trainer, directories, state, watcher)
-    columns = logs.columns(trainer.names)
-    # Of several processes that compute the same, the first keeps the books.
-    keeps = jax.process_index() == 0
-    writers = [logs.RunLog(d, columns, done if resume else None) for d in directories if keeps]
-
-    def save() -> None:
-        if not keeps:
-            return
-        meta = {"iteration": done, "plan": plan._asdict() if plan else None, "env": trainer.spec.name}
-        for s, d in enumerate(directories):
-            checkpoint.save(d / "checkpoints", done, trainer.run(state, s), meta)
-
-    interrupted = False
-    with _interruptible(watcher) as asked_to_stop:
-        try:
-            while done < config.iterations and not interrupted:
-                plan = trainer.plan(state, plan)
-                state, rows = trainer.iterate(state, plan)
-                done += 1
-                for writer, row in zip(writers, rows if keeps else [], strict=True):
-                    writer.append({name: row[name] for name in columns if name in row})
-                watcher.update(shown(rows))
-                interrupted = asked_to_stop()
-                if done % checkpoint_every == 0 or done == config.iterations or interrupted:
-                    save()
-        except Exception:  # ours, the environment's own, a watcher's: what was learned before it is kept
-            save()
-            raise
-        finally:
-            for writer in writers:
-                writer.close()
-    for s, d in enumerate(directories):
-        if done == config.iterations and keeps:
-            checkpoint.write(d / "policy.npz", trainer.run(state, s).policy, {"env": trainer.spec.name})
-    return Run(directories[0] if len(directories) == 1 else directories[0].parent, state, done, interrupted)
-
-
-def _restore(
-    trainer: Trainer, directories: Sequence[Path], like: State, watcher: Watcher
-) -> tuple[State, Plan | None, int]:
-    """The newest checkpoint that every run has."""
-    common = set.intersection(*(set(checkpoint.checkpoints(d / "checkpoints")) for d in directories))
-    for k in sorted(common, reverse=True):
-        try:
-            loaded = [
-                checkpoint.load(checkpoint.checkpoints(d / "checkpoints")[k], trainer.run(like, i))
-                for i, d in enumerate(directories)
-            ]
-        except CorralError as error:
-            watcher.note(f"{error}; looking for an earlier one")
-            continue
-        plan = loaded[0][1]["plan"]
-        return trainer.stacked([tree for tree, _ in loaded]), _known(plan), k
-    require(
-        not common,
-        f"none of the {len(common)} checkpoints under {directories[0]} can be used; to train it anew: "
-        f"corral train --config {directories[0] / 'config.toml'} --out FOLDER",
-    )
-    return like, None, 0
-
-
 def shown(rows: list[Row]) -> Row:
-    """One row to look at, in plain Python numbers: means over several seeds, the first seed's words, and all rows."""
+    """One row to look at, in plain Python numbers: means over several seeds, words of the first, and all rows in "seeds"."""
     plain = [{name: v.item() if isinstance(v, np.generic) else v for name, v in row.items()} for row in rows]
     if len(plain) == 1:
         return plain[0]
@@ -168,39 +206,19 @@ def shown(rows: list[Row]) -> Row:
     } | {"seeds": plain}
 
 
-def _known(plan: dict[str, int] | None) -> Plan | None:
-    """The plan of a checkpoint; none where another version of Corral planned otherwise, and it is made anew."""
+def known_plan(plan: dict[str, int] | None) -> Plan | None:
+    """The plan of a checkpoint; None where another version of Corral planned otherwise: a new one is then made."""
     return Plan(**plan) if plan and set(plan) == set(Plan._fields) else None
 
 
-def make_env(config: Config, threads: int | None = None) -> Env | Lanes:
-    """The environment of a configuration: on the device for the Point and where there is an accelerator, else on threads.
+class Run(NamedTuple):
+    """A finished or interrupted run."""
 
-    A Gymnasium id brings one constraint, on the cost it reports, if the configuration has a limit for it.
-    """
-    task: dict[str, Any] = dict(config.task)
-    if envs.is_gymnasium(config.env):
-        # Numbers of a configuration are floats; what counts something must be whole.
-        task = {name: int(value) if float(value).is_integer() else value for name, value in task.items()}
-        require(
-            len(config.limit) <= 1,
-            f"limit may be one number for {config.env}, that of the cost in its info, got {len(config.limit)}; "
-            "several constraints: corral.train in Python",
-        )
-        costs = [envs.ConstraintSpec("cost", limit) for limit in config.limit]
-        return Lanes([envs.from_gymnasium(config.env, gymnasium_slots(config), costs, parameters=task)])
-    if config.env.startswith("point-") or jax.default_backend() != "cpu":
-        return envs.make(config.env, **task)
-    # Twice the episodes that fill a batch if none ends early, so that most batches are one round of episodes.
-    slots = max(2, min(512, 2 * config.batch_size // envs.spec(config.env, **task).horizon))
-    # Two lanes whatever the machine, as results depend on their number.
-    sizes = (slots - slots // 2, slots // 2)
-    return Lanes([envs.make_host(config.env, size, 1, **task) for size in sizes], threads or devices.cores())
-
-
-def gymnasium_slots(config: Config, horizon: int | None = None) -> int:
-    """How many copies of a Gymnasium environment to step side by side."""
-    return max(2, min(16, config.batch_size // (horizon or 1000)))
+    directory: Path
+    state: State
+    iterations: int
+    """How many are done."""
+    interrupted: bool
 
 
 def run(
@@ -210,38 +228,69 @@ def run(
     seeds: int = 1,
     checkpoint_every: int = 10,
     threads: int | None = None,
+    overwrite: bool = False,
     watcher: Watcher | None = None,
 ) -> Run:
-    """Train `seeds` seeds (seed, seed + 1, …) into a new directory; several go into folders `seed-<n>` in it."""
+    """Train `seeds` seeds (seed, seed + 1, …) into a new directory; several go into folders `seed-<n>` in it.
+
+    Where training fails before its first iteration is done, nothing stays behind.
+    """
     require(seeds >= 1, f"seeds must be at least 1, got {seeds}")
-    require(
-        not (directory.exists() and any(directory.iterdir())),
-        f"{directory} exists and is not empty: choose another with --out, or continue it with `corral resume {directory}`",
-    )
+    folders.make_room(directory, overwrite)
     configs = [replace(config, seed=seed) for seed in range(config.seed, config.seed + seeds)]
-    trainer = Trainer(configs, make_env(config, threads))
-    directories = [directory] if seeds == 1 else [directory / f"seed-{c.seed}" for c in configs]
+    runs = RunDirectory.for_seeds(directory, [c.seed for c in configs])
     options = RunOptions(checkpoint_every=checkpoint_every, threads=threads)
-    for own, folder in zip(configs, directories, strict=True):
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        config_file.save(own, folder / "config.toml", options)
-    return loop(trainer, directories, watcher or Silent(), checkpoint_every=checkpoint_every)
+    with make.from_config(config, threads) as sampler:
+        trainer = Trainer(configs, sampler)
+        for own, folder in zip(configs, runs, strict=True):
+            folder.begin(own, options)
+        try:
+            return train_into(runs, trainer, watcher or Silent(), checkpoint_every, resume=False)
+        except BaseException:
+            for folder in runs:
+                folder.discard_start()
+            raise
 
 
 def resume(
     directory: Path,
     *,
+    iterations: int | None = None,
     checkpoint_every: int | None = None,
     threads: int | None = None,
     watcher: Watcher | None = None,
 ) -> Run:
     """Go on with a run that was interrupted or killed, bit for bit as if it had not been.
 
-    With as many iterations between checkpoints and as many threads as before, unless told otherwise.
+    `iterations` takes the place of the number of iterations in its configuration; checkpoints come as often and threads are
+    as many as before, unless told otherwise.
     """
-    directories = logs.run_directories(directory)
-    configs = [config_file.load(folder / "config.toml") for folder in directories]
-    before = config_file.load_options(directories[0] / "config.toml")
-    trainer = Trainer(configs, make_env(configs[0], threads or before.threads))
-    every = checkpoint_every or before.checkpoint_every
-    return loop(trainer, directories, watcher or Silent(), checkpoint_every=every, resume=True)
+    runs = RunDirectory.find(directory)
+    configs = [folder.config() for folder in runs]
+    options = runs[0].options()
+    if iterations is not None:
+        done = max(max(folder.checkpoints(), default=0) for folder in runs)
+        require(
+            iterations >= max(done, 1),
+            f"iterations must be at least {max(done, 1)}, which are done, got {iterations}",
+        )
+        configs = [replace(config, iterations=iterations) for config in configs]
+    every = checkpoint_every or options.checkpoint_every
+    with make.from_config(configs[0], threads or options.threads) as sampler:
+        trainer = Trainer(configs, sampler)
+        if iterations is not None:
+            for folder, config in zip(runs, configs, strict=True):
+                folder.begin(config, options)
+        return train_into(runs, trainer, watcher or Silent(), every, resume=True)
+
+
+def train_into(
+    runs: Sequence[RunDirectory], trainer: Trainer, watcher: Watcher, checkpoint_every: int, resume: bool
+) -> Run:
+    """Run the loop with folders as its memory; Ctrl-C ends it after the iteration that it is in."""
+    with interruptible(watcher) as asked:
+        recorder = OnDisk(runs, resume)
+        end = loop(trainer, recorder, watcher, checkpoint_every=checkpoint_every, asked_to_stop=asked)
+        whole = runs[0].path if len(runs) == 1 else runs[0].path.parent
+        stopped = asked() and end.done < trainer.config.iterations
+        return Run(whole, end.state, end.done, stopped)

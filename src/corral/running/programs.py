@@ -1,9 +1,9 @@
-"""Runs that one program updates: those whose configurations differ in numbers only."""
+"""Compiled programs: one updates all the runs whose configurations differ in numbers only."""
 
 import copy
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import equinox as eqx
 import jax
@@ -14,13 +14,14 @@ from corral import devices
 from corral.config import Config, get
 from corral.envs.contract import EnvSpec
 from corral.errors import require
-from corral.learning import update as learner
+from corral.learning import update
 from corral.learning.estimate import Batch
 from corral.learning.update import LearnerState
+from corral.rollout.sampler import keys
 
 
-class Group:
-    """Runs that differ in numbers only, and the program that updates them; in a batch they lie from run `first` on."""
+class Program:
+    """The program that updates some runs, which differ in numbers only and lie from run `first` on in a batch."""
 
     def __init__(
         self,
@@ -39,18 +40,18 @@ class Group:
 
         def init(own: Numbers, seed: Any) -> LearnerState:
             key = jax.random.fold_in(jax.random.key(seed), 2**31 - 1)
-            return _arrays_only(learner.init(with_numbers(config, own), spec, key, net))
+            return _arrays_only(update.init(with_numbers(config, own), spec, key, net))
 
-        def update(own: Numbers, state: Any, batch: Any, key: Any) -> Any:
-            return learner.update(with_numbers(config, own), spec, state, batch, key)
+        def one(own: Numbers, state: Any, batch: Any, key: Any) -> Any:
+            return update.update(with_numbers(config, own), spec, state, batch, key)
 
-        def update_part(own: Numbers, state: Any, batch: Any, seeds: Any, iteration: Any) -> Any:
+        def part(own: Numbers, state: Any, batch: Any, seeds: Any, iteration: Any) -> Any:
             mine = jax.tree.map(lambda x: x[first : first + len(members)], batch)
-            return jax.vmap(update)(own, state, mine, keys(seeds, iteration)[1])
+            return jax.vmap(one)(own, state, mine, keys(seeds, iteration)[1])
 
         everywhere = None if mesh is None else devices.whole(mesh)
         self._init = jax.jit(jax.vmap(init), out_shardings=everywhere)
-        self._update = devices.jit(update_part, out_shardings=everywhere)
+        self._update = devices.jit(part, out_shardings=everywhere)
 
     def initial(self) -> LearnerState:
         """The states before the first iteration."""
@@ -69,12 +70,6 @@ class Group:
             self._numbers, state, batch, self._seeds, np.uint32(iteration)
         )
         return done
-
-
-def keys(seeds: Any, iteration: Any) -> tuple[Any, Any]:
-    """For every run, a key to sample with and one to update with."""
-    pairs = jax.vmap(lambda s: jax.random.split(jax.random.fold_in(jax.random.key(s), iteration)))(seeds)
-    return pairs[:, 0], pairs[:, 1]
 
 
 def _arrays_only(state: LearnerState) -> LearnerState:
@@ -109,7 +104,8 @@ def numbers(config: Config) -> Numbers:
     Runs whose configurations differ in these only are one program, side by side.
     """
     names = ["limit", "gamma", "cost_gamma", "gae", "cost_gae", "trust.delta", "shaping.coefficient"]
-    names += [f"algo.{f.name}" for f in fields(config.algo) if f.name != "name"]
+    kinds = get_type_hints(type(config.algo))
+    names += [f"algo.{f.name}" for f in fields(config.algo) if _is_number(kinds[f.name])]
     found = {name: get(config, name) for name in names}
     return {name: 0.0 if value is None else value for name, value in found.items()}
 
@@ -134,3 +130,8 @@ def program(config: Config) -> Config:
         for name, value in numbers(config).items()
     }
     return with_numbers(config, blank | {"seed": 0})
+
+
+def _is_number(kind: Any) -> bool:
+    """Whether a field holds a number with a fraction, or one for each constraint: float, float | None, PerConstraint."""
+    return float in (get_args(kind) or (kind,))

@@ -1,0 +1,51 @@
+"""Samplers for environments and for configurations: the one place that asks which kind an environment is."""
+
+from typing import Any
+
+import jax
+
+from corral import devices, envs
+from corral.config import Config
+from corral.envs.contract import Env, HostEnv
+from corral.errors import require
+from corral.rollout.device import DeviceSampler
+from corral.rollout.host import HostSampler
+from corral.rollout.sampler import Sampler
+
+
+def sampler(env: Env | HostEnv | Sampler) -> Sampler:
+    """The sampler of an environment: on the device for functional ones, on the host for the others."""
+    if isinstance(env, Sampler):
+        return env
+    return DeviceSampler(env) if isinstance(env, Env) else HostSampler([env])
+
+
+def from_config(config: Config, threads: int | None = None) -> Sampler:
+    """The sampler of a configuration: on the device for the Point and where there is an accelerator, else on threads.
+
+    A Gymnasium id brings one constraint, on the cost it reports, if the configuration has a limit for it.
+    """
+    task: dict[str, Any] = dict(config.task)
+    if envs.is_gymnasium(config.env):
+        # Numbers of a configuration are floats; a parameter that counts something must be whole.
+        task = {name: int(value) if float(value).is_integer() else value for name, value in task.items()}
+        require(
+            len(config.limit) <= 1,
+            f"limit may be one number for {config.env}, that of the cost in its info, got {len(config.limit)}; "
+            "several constraints: corral.train in Python",
+        )
+        costs = [envs.ConstraintSpec("cost", limit) for limit in config.limit]
+        return HostSampler([envs.from_gymnasium(config.env, gymnasium_slots(config), costs, parameters=task)])
+    if config.env.startswith("point-") or jax.default_backend() != "cpu":
+        return DeviceSampler(envs.make(config.env, **task))
+    # Twice the episodes that fill a batch if none ends early, so that most batches are one round of episodes.
+    slots = max(2, min(512, 2 * config.batch_size // envs.spec(config.env, **task).horizon))
+    # Two lanes on every machine, as results depend on their number.
+    sizes = (slots - slots // 2, slots // 2)
+    lanes = [envs.make_host(config.env, size, 1, **task) for size in sizes]
+    return HostSampler(lanes, threads or devices.cores())
+
+
+def gymnasium_slots(config: Config, horizon: int | None = None) -> int:
+    """How many copies of a Gymnasium environment to step side by side."""
+    return max(2, min(16, config.batch_size // (horizon or 1000)))

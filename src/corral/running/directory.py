@@ -1,0 +1,269 @@
+"""The folder of a run: this module alone knows what lies in it.
+
+    config.toml                     the configuration, and how the run was carried out
+    metrics.csv, events.out.…       one row per iteration, for programs and for TensorBoard
+    checkpoints/checkpoint-N.npz    the state after N iterations, the newest few
+    policy.npz                      the final policy, once all iterations are done
+    figure.png, figure.svg          the picture of the whole run
+    error.txt, provenance.json      written by grids: why a run failed, and where it was made
+
+A run with several seeds has a folder `seed-<n>` for each, with these files, and the figure in the folder above them.
+"""
+
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from corral.config import Config, RunOptions
+from corral.envs.contract import EnvSpec
+from corral.errors import CorralError, require
+from corral.learning import update
+from corral.learning.networks import Policy
+from corral.running import checkpoint, config_file, log
+from corral.running.files import write_atomically
+
+Note = Callable[[str], None]
+"""Hears of something worth a line."""
+
+_CONFIG, _CHECKPOINTS, _POLICY, _ERROR, _SEED = (
+    "config.toml",
+    "checkpoints",
+    "policy.npz",
+    "error.txt",
+    "seed-",
+)
+_MADE = (_CONFIG, log.FILE, _POLICY, "events.out.tfevents.*", "figure.*", _ERROR, "provenance.json")
+"""The files that a run leaves in its folder, beside its checkpoints."""
+
+
+class Restored(NamedTuple):
+    """The states of runs side by side, from the newest checkpoint that all of them have."""
+
+    states: list[Any]
+    meta: dict[str, Any]
+    done: int
+    """Iterations that lie behind them."""
+
+
+class RunDirectory:
+    """The folder of one run with one seed."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @staticmethod
+    def find(directory: Path | str) -> "list[RunDirectory]":
+        """The run in this folder, or the seeds of the run in this folder in their order; CorralError if there is none."""
+        whole = RunDirectory(directory)
+        found = [whole] if whole.exists else whole.seeds()
+        require(len(found) > 0, f"{directory} is not the folder of a run: it holds no {_CONFIG}")
+        return found
+
+    @staticmethod
+    def find_one(directory: Path | str) -> "RunDirectory":
+        """The run in this folder; CorralError where it has several seeds."""
+        found = RunDirectory.find(directory)
+        names = ", ".join(map(str, found))
+        require(len(found) == 1, f"{directory} holds {len(found)} seeds: choose one of {names}")
+        return found[0]
+
+    @staticmethod
+    def find_all(directory: Path) -> "list[RunDirectory]":
+        """Every run in this folder or anywhere below it, seed-2 before seed-10; CorralError if there is none."""
+        require(directory.is_dir(), f"there is no folder {directory}")
+        if RunDirectory(directory).exists:
+            return [RunDirectory(directory)]
+        found = sorted((path.parent for path in directory.rglob(log.FILE)), key=_natural)
+        require(len(found) > 0, f"{directory} holds no runs: there is no {log.FILE} in it or below it")
+        return [RunDirectory(path) for path in found]
+
+    @staticmethod
+    def for_seeds(directory: Path, seeds: Sequence[int]) -> "list[RunDirectory]":
+        """Where the seeds of a new run go: one into the folder itself, several into folders of their own."""
+        one = len(seeds) == 1
+        return [RunDirectory(directory if one else directory / f"{_SEED}{seed}") for seed in seeds]
+
+    @property
+    def whole(self) -> Path:
+        """The folder of the run with all its seeds."""
+        folder = self.path.resolve()
+        return folder.parent if re.fullmatch(rf"{_SEED}\d+", folder.name) else folder
+
+    def seed(self, number: int) -> "RunDirectory":
+        """The folder of one of its seeds."""
+        return RunDirectory(self.path / f"{_SEED}{number}")
+
+    def seeds(self) -> "list[RunDirectory]":
+        """The seeds in this folder that have begun, in order."""
+        found = sorted(self.path.glob(f"{_SEED}*"), key=_natural)
+        return [run for run in map(RunDirectory, found) if run.exists]
+
+    # -- what it holds ---------------------------------------------------------------------------------------------
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run has begun here."""
+        return (self.path / _CONFIG).is_file() or (self.path / log.FILE).is_file()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the final policy is there."""
+        return (self.path / _POLICY).is_file()
+
+    def config(self) -> Config:
+        """The configuration of the run."""
+        return config_file.load(self.path / _CONFIG)
+
+    def options(self) -> RunOptions:
+        """How the run is carried out."""
+        return config_file.load_options(self.path / _CONFIG)
+
+    def metrics(self) -> log.Metrics:
+        """The rows so far; none before the first iteration."""
+        begun = (self.path / log.FILE).is_file()
+        return log.read(self.path) if begun or not self.exists else log.Metrics({})
+
+    def checkpoints(self) -> dict[int, Path]:
+        """The checkpoint files by the number of iterations behind them, in order."""
+        return checkpoint.checkpoints(self.path / _CHECKPOINTS)
+
+    def done(self, asked: int) -> int:
+        """How many of the iterations asked for need not be made again.
+
+        All of them if the run is finished, or went on past them; else those before its newest checkpoint.
+        """
+        newest = max(self.checkpoints(), default=0)
+        # A finished run has its policy, and its last checkpoint or none, as when only results were kept.
+        complete = self.finished and newest in (0, asked)
+        if self.exists and len(self.metrics()) >= asked and (complete or newest > asked):
+            return asked
+        return min(newest, asked - 1)
+
+    def files(self) -> list[str]:
+        """The names of what a run leaves in its folder; "…" stands for the long ends of some."""
+        names = (_CONFIG, log.FILE, _POLICY, f"{_CHECKPOINTS}/", "events.out.tfevents.…")
+        return [name for name in names if any(self.path.glob(name.replace("…", "*").rstrip("/")))]
+
+    def policy(self, config: Config, spec: EnvSpec) -> tuple[Policy, Path]:
+        """The final policy, or the one of the newest checkpoint of an unfinished run, and the file it came from."""
+        like: Any = jax.eval_shape(lambda: update.init(config, spec, jax.random.key(0)))
+        if self.finished:
+            policy, _ = checkpoint.load(self.path / _POLICY, like.policy)
+            return policy, self.path / _POLICY
+        found = restore([self], [like], warnings.warn)
+        require(found.done > 0, f"{self} holds no policy yet: neither {_POLICY} nor a checkpoint")
+        return found.states[0].policy, self.checkpoints()[found.done]
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def begin(self, config: Config, options: RunOptions | None = None) -> None:
+        """Make the folder and write the configuration."""
+        (self.path / _CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        config_file.save(config, self.path / _CONFIG, options)
+
+    def open_log(self, columns: Sequence[str], resume_at: int | None) -> log.RunLog:
+        """metrics.csv and the TensorBoard events, open for rows from iteration `resume_at` on; None: a new file."""
+        return log.RunLog(self.path, columns, resume_at)
+
+    def save_checkpoint(self, done: int, state: Any, meta: dict[str, Any]) -> None:
+        """Write the state after `done` iterations, then remove the oldest."""
+        checkpoint.save(self.path / _CHECKPOINTS, done, state, meta)
+
+    def save_policy(self, policy: Policy, meta: dict[str, Any]) -> None:
+        """Write the final policy: the run is finished."""
+        checkpoint.write(self.path / _POLICY, policy, meta)
+
+    def save_error(self, text: str | None) -> None:
+        """Write down why the run failed; None removes what an earlier attempt wrote."""
+        if text is None:
+            (self.path / _ERROR).unlink(missing_ok=True)
+        else:
+            write_atomically(self.path / _ERROR, text.encode())
+
+    def discard_start(self) -> None:
+        """Remove the files of a run that failed before its first iteration, so that a second try finds the place free."""
+        if not len(self.metrics()) and not self.checkpoints():
+            for path in self.path.glob("*"):
+                if path.is_file() and any(fnmatch(path.name, name) for name in _MADE):
+                    path.unlink()
+            for folder in (self.path / _CHECKPOINTS, self.path):
+                if folder.is_dir() and not any(folder.iterdir()):
+                    folder.rmdir()
+
+
+def make_room(directory: Path, overwrite: bool) -> None:
+    """Require that a new run may use this folder: there is none, or it is empty, or what lies there may go.
+
+    A run that was killed before its first iteration goes, with `overwrite` any run; a file that no run has made never does.
+    """
+    if not directory.exists() or not any(directory.iterdir()):
+        return
+    runs = [run for run in (RunDirectory(directory), *RunDirectory(directory).seeds()) if run.exists]
+    never_began = bool(runs) and not any(len(run.metrics()) or run.checkpoints() for run in runs)
+    require(
+        overwrite or never_began,
+        f"{directory} exists and is not empty: choose another with --out, replace it with --overwrite, "
+        f"or continue it with `corral resume {directory}`",
+    )
+    require(
+        len(runs) > 0,
+        f"{directory} is not the folder of a run: nothing in it is deleted, choose another with --out",
+    )
+    theirs = [p for p in directory.rglob("*") if not p.is_dir() and not _of_a_run(p.relative_to(directory))]
+    require(
+        not theirs,
+        f"{directory} holds {', '.join(str(path) for path in theirs[:3])}, which no run has made: "
+        "nothing in it is deleted, choose another with --out",
+    )
+    shutil.rmtree(directory)
+
+
+def _of_a_run(path: Path) -> bool:
+    """Whether a file, given relative to the folder of a run, is one that runs leave there or in their seeds' folders."""
+    parts = path.parts[1:] if len(path.parts) > 1 and path.parts[0].startswith(_SEED) else path.parts
+    if parts[0] == _CHECKPOINTS:
+        return True
+    return len(parts) == 1 and any(fnmatch(parts[0], name) for name in _MADE)
+
+
+def restore(runs: Sequence[RunDirectory], likes: Sequence[Any], note: Note) -> Restored:
+    """The newest checkpoint that every one of these runs has and that can be read; none: `done` is 0 and states are `likes`.
+
+    `likes` have the structure of the runs' states. `note` hears of each checkpoint that is passed over. If there are
+    checkpoints and none can be read, that is an error.
+    """
+    common = set.intersection(*(set(run.checkpoints()) for run in runs))
+    failures: list[str] = []
+    for done in sorted(common, reverse=True):
+        try:
+            loaded = [
+                checkpoint.load(run.checkpoints()[done], like) for run, like in zip(runs, likes, strict=True)
+            ]
+        except CorralError as error:
+            failures.append(str(error))
+            note(f"{error}; looking for an earlier one")
+            continue
+        return Restored([state for state, _ in loaded], loaded[0][1], done)
+    require(
+        not failures,
+        f"none of the {len(common)} checkpoints under {runs[0]} can be used ({'; '.join(failures)}); to train it "
+        f"anew: corral train --config {runs[0].path / _CONFIG} --out FOLDER",
+    )
+    return Restored(list(likes), {}, 0)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Sorts seed-2 before seed-10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", str(path))]
