@@ -1,5 +1,7 @@
 """Fisher products against the explicit matrix, and against the Hessian of the KL by automatic differentiation."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -103,12 +105,22 @@ def test_weights_replace_the_mean_over_states_and_damping_adds_a_multiple_of_the
     )
 
 
-def test_any_distribution_may_bring_its_own_metric(float64):
-    """Poisson with log-rate η: KL ≈ ½ e^η (Δη)², so M = e^η."""
-    theta = jnp.asarray([0.2, -0.5])
-    parameters = lambda t: (jnp.asarray(OBSERVATIONS)[:, :2] @ t,)  # noqa: E731
-    product = fisher.operator(parameters, theta, metric=lambda z, v: (jnp.exp(z[0]) * v[0],))
-    X = OBSERVATIONS[:, :2]
-    np.testing.assert_allclose(product(jnp.eye(2)), X.T @ np.diag(np.exp(X @ theta)) @ X / 7, rtol=1e-10)
-    with pytest.raises(CorralError, match="metric must be given for tuple"):
-        fisher.operator(parameters, theta)
+class Poisson(NamedTuple):
+    """Poisson distributions with log-rate η: KL ≈ ½ e^η (Δη)², so M = e^η."""
+
+    eta: jax.Array
+
+    def metric(self, v):
+        return Poisson(jnp.exp(self.eta) * v.eta)
+
+
+def test_any_distribution_may_bring_its_own_metric_as_a_method_or_an_argument(float64):
+    theta, X = jnp.asarray([0.2, -0.5]), OBSERVATIONS[:, :2]
+    expected = X.T @ np.diag(np.exp(X @ theta)) @ X / 7
+    as_method = fisher.operator(lambda t: Poisson(jnp.asarray(X) @ t), theta)
+    np.testing.assert_allclose(as_method(jnp.eye(2)), expected, rtol=1e-10)
+    plain = lambda t: (jnp.asarray(X) @ t,)  # noqa: E731
+    as_argument = fisher.operator(plain, theta, metric=lambda z, v: (jnp.exp(z[0]) * v[0],))
+    np.testing.assert_allclose(as_argument(jnp.eye(2)), expected, rtol=1e-10)
+    with pytest.raises(CorralError, match="metric must be given: tuple has no method `metric`"):
+        fisher.operator(plain, theta)

@@ -1,7 +1,7 @@
-"""The trust-region subproblem of CPO as small pure modules: they import JAX and nothing of Corral's policies.
+"""The trust-region subproblem of CPO, equation (11) of the paper, as pure functions that know nothing of policies.
 
     maximise gᵀx   subject to   cᵢ + bᵢᵀx ≤ 0 (i = 1..m),   ½ xᵀHx ≤ δ
 
-`fisher` multiplies by H, `cg` solves with it, `dual` finds the optimal step from q, r, S, c, δ alone,
-`line_search` makes the step safe for the functions that the subproblem only linearises.
+`fisher` multiplies by H, `cg` solves with H, `subspace` forms the numbers q, r, S from these solutions, `dual` finds the
+optimal step from q, r, S, c, δ alone, and `line_search` shortens it until the functions keep what their linearisations did.
 """

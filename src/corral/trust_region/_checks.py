@@ -1,4 +1,4 @@
-"""What the public functions of this package ask of arrays; shapes and types only, so that traced arrays will do."""
+"""Checks of array arguments by shape and type alone, so that they also work on traced arrays."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Conjugate gradients for A X = B with A symmetric positive definite, known only through products."""
+"""Conjugate gradients for A X = B, with A symmetric positive definite and given as a function that multiplies by it."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,13 +15,13 @@ __all__ = ["CGResult", "columns", "solve"]
 
 
 class CGResult(NamedTuple):
-    """An approximate solution and how good it is."""
+    """An approximate solution of A X = B and its residuals."""
 
     x: Float[Array, "n k"]
     residual: Float[Array, " k"]
     """‖b − Ax‖/‖b‖ of each right-hand side, from the recurrence (0 where b = 0)."""
     iterations: Int[Array, ""]
-    """Products with A for each right-hand side that was still being solved."""
+    """Products of A with an (n, k) matrix."""
 
 
 class _State(NamedTuple):
@@ -40,11 +40,11 @@ def solve(
     iterations: int = 10,
     tolerance: float = 0.0,
 ) -> CGResult:
-    """Solve A X = b for all k columns of b (n, k) at once, at most `iterations` products of A with an (n, k) matrix.
+    """Solve A X = b for all k columns of b (n, k) at once, with at most `iterations` products of A with an (n, k) matrix.
 
-    A column stops when ‖residual‖ ≤ tolerance·‖b‖, which does not depend on the scale of A or b, or when A gives it no
-    positive curvature pᵀAp (A is not positive definite there, or the column is solved to the last bit); the others go
-    on. Columns do not influence each other. A non-finite product stops its column at the last good iterate.
+    Columns do not influence each other. A column stops when ‖residual‖ ≤ tolerance·‖b‖, a rule that does not depend on the
+    scale of A or b. It also stops when pᵀAp is not positive, because A is not positive definite there or the column is
+    solved to the last bit, and at the last good iterate when a product is not finite.
     """
     require(
         callable(product), f"product must be a function of an (n, k) matrix, got {type(product).__name__}"
@@ -64,7 +64,7 @@ def solve(
         curvature = jnp.sum(state.p * Ap, axis=0)
         good = state.running & (curvature > 0) & jnp.isfinite(curvature)
         step_length = jnp.where(good, state.rr / jnp.where(good, curvature, 1), 0)
-        # 0 · Ap would let a non-finite product through.
+        # Mask Ap itself: 0 · Ap would let a non-finite product through.
         x = state.x + step_length * state.p
         r = jnp.where(good, state.r - step_length * jnp.where(good, Ap, 0), state.r)
         rr = jnp.sum(r * r, axis=0)
@@ -78,6 +78,6 @@ def solve(
 
 
 def columns(product: Callable[[Float[Array, " n"]], Float[Array, " n"]]) -> Callable[[Array], Array]:
-    """A product with vectors, (n,) → (n,), as the product with matrices that `solve` wants."""
+    """Turn a product with vectors, (n,) → (n,), into the product with matrices, (n, k) → (n, k), that `solve` takes."""
     require(callable(product), f"product must be a function of an (n,) vector, got {type(product).__name__}")
     return jax.vmap(product, in_axes=1, out_axes=1)

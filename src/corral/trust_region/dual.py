@@ -1,20 +1,19 @@
-"""The exact solution of CPO's subproblem, from its dual, for any number of constraints.
+"""The exact solution of CPO's subproblem, equations (11) to (14) of the paper, for any number of constraints.
 
     maximise gᵀx   subject to   cᵢ + bᵢᵀx ≤ 0 (i = 1..m),   ½ xᵀHx ≤ δ
     q = gᵀH⁻¹g,   r = BᵀH⁻¹g,   S = BᵀH⁻¹B
 
-Everything here happens in the span of g and B under the inner product of H⁻¹, so q, r and S are all there is to know
-of them. The step is x = α H⁻¹g − H⁻¹Bβ with α, β ≥ 0.
+The step is x = α H⁻¹g − H⁻¹Bβ with α, β ≥ 0. The inner products q, r and S of g and B under H⁻¹ determine α and β.
 
 **The idea.** For a given α the best β makes x the projection of αH⁻¹g onto the polyhedron of the linearised constraints:
 
     β(α) = argmin_{β ≥ 0} ½βᵀSβ − (c + αr)ᵀβ
 
-At α = 0 this is the least-norm point that satisfies the constraints: if even that lies outside the trust region,
-nothing inside it is feasible and its direction is the recovery step. Otherwise ‖x(α)‖ grows with α, piecewise in
-closed form, and the answer is the α at which it meets the trust region's boundary (α = 1/λ, β = ν/λ). If g is a
-non-negative combination of active constraint gradients it never does; x(α) stops at a vertex, which is optimal with
-λ = 0, and α, β stay finite. docs/dual.md derives all of this.
+At α = 0 this is the least-norm point that satisfies the constraints. If that point lies outside the trust region, nothing
+inside it is feasible and the recovery step goes towards the point. Otherwise ‖x(α)‖ grows with α, piecewise in closed
+form, and the answer is the α at which x(α) meets the trust region's boundary (α = 1/λ, β = ν/λ). If g is a non-negative
+combination of active constraint gradients, x(α) never meets it: it stops at a vertex, which is optimal with λ = 0, and α
+and β stay finite. docs/dual.md derives all of this.
 """
 
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from corral.errors import require, require_finite, require_shape
+from corral.trust_region import _active_set as active_set
 from corral.trust_region import _parametric as parametric
 from corral.trust_region._checks import require_real
 
@@ -38,20 +38,20 @@ Numbers = ArrayLike | Sequence[Any]
 
 
 class Case(IntEnum):
-    """What the constraints and the trust region look like from the current policy."""
+    """How the constraints and the trust region lie, seen from the current policy, and which step follows."""
 
     INSIDE = 0
-    """The trust region lies wholly inside the constraints: the plain TRPO step."""
+    """Every point of the trust region satisfies the constraints: the step is TRPO's."""
     BOUNDARY = 1
     """The current policy is feasible and a constraint's boundary cuts the trust region."""
     FEASIBLE_RECOVERY = 2
     """The current policy violates a constraint, but part of the trust region is feasible."""
     RECOVERY = 3
-    """Nothing in the trust region is feasible: the step goes straight towards feasibility, ignoring reward."""
+    """Nothing in the trust region is feasible: the step goes straight towards feasibility and ignores the reward."""
     CONTRADICTORY = 4
     """No step of any length satisfies the linearised constraints: the step minimises their largest violation."""
     ZERO_GRADIENT = 5
-    """A violated constraint has gradient zero, so no step can repair it: the step only recovers the others."""
+    """A violated constraint has gradient zero, so no step can repair it: the step recovers the others only."""
     NOT_FINITE = 6
     """An input was NaN or infinite: the step is zero."""
 
@@ -72,12 +72,11 @@ class Solution(NamedTuple):
 
 
 def solve(q: Numbers, r: Numbers, S: Numbers, c: Numbers, delta: Numbers) -> Solution:
-    """Solve the subproblem of the module's docstring for q (), r (m,), S (m, m), c (m,) and delta () > 0.
+    """Solve the subproblem of this module's docstring for q (), r (m,), S (m, m), c (m,) and delta () > 0.
 
-    Can be jitted and vmapped, in float32 and float64. Every input gives a finite step and a `Case`: parallel, repeated,
-    opposite, vanishing or contradictory constraints included. Deciding that something is zero uses the rounding of the
-    inputs and nothing else, after g, each bᵢ and the trust region have been scaled to one, so a rescaled problem gets
-    the rescaled answer.
+    It can be jitted and vmapped, in float32 and float64. Every input gives a finite step and a `Case`, also parallel,
+    repeated, opposite, vanishing or contradictory constraints. A rescaled problem gets the rescaled answer: the function
+    scales g, each bᵢ and the trust region to one, and then calls zero what is below the rounding of the inputs.
     """
     given = {"q": q, "r": r, "S": S, "c": c, "delta": delta}
     for name, value in given.items():
@@ -104,15 +103,15 @@ class _Unit(NamedTuple):
     S: Float[Array, "m m"]
     """Cosines of the angles between the bᵢ."""
     c: Float[Array, " m"]
-    """Distances to the constraints' boundaries in radii: ≤ −1 is out of reach, > 1 cannot be repaired in one step."""
+    """Distances to the constraints' boundaries in radii: out of reach where c ≤ −1 (satisfied) or c > 1 (violated)."""
     live: Float[Array, " m"]
-    """1 where bᵢ ≠ 0, else 0 (and the constraint's row and column above are zero)."""
+    """1 where bᵢ ≠ 0, else 0 (then rho, S and c are zero for this constraint)."""
     g: Float[Array, ""]
     """1 where g ≠ 0, else 0."""
 
 
 def _unit(x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-    """1 where the length x is positive, and 1/x there; 0 elsewhere."""
+    """(1, 1/x) where the length x is positive, (0, 0) elsewhere."""
     positive = x > 0
     return positive.astype(x.dtype), jnp.where(positive, 1 / jnp.where(positive, x, 1), 0)
 
@@ -135,10 +134,10 @@ def _solve(
     g_length, b_length = jnp.sqrt(jnp.maximum(q, 0)), jnp.sqrt(jnp.maximum(jnp.diagonal(S), 0))
     g_live, g_inverse = _unit(g_length)
     b_live, b_inverse = _unit(b_length)
-    # No quotient of lengths may overflow; a constraint this far away is out of reach on either side.
+    # Quotients of lengths must not overflow; a constraint this far away is out of reach on either side.
     far = jnp.finfo(dtype).max ** 0.25
     unit = _Unit(
-        # Cauchy-Schwarz bounds every cosine by one; inexact q, r, S (from truncated CG) may not know.
+        # Cosines lie in [−1, 1]; those of inexact q, r, S (from truncated CG) may not.
         rho=jnp.clip(r * b_inverse * g_inverse, -1, 1),
         S=jnp.where(jnp.eye(m, dtype=bool), b_live, jnp.clip(S * b_inverse * b_inverse[:, None], -1, 1)),
         c=jnp.clip(c * b_inverse / radius, -far, far),
@@ -148,7 +147,7 @@ def _solve(
     stuck = jnp.any((b_live == 0) & (c > 0))
     solved = (_no_constraints, _one_constraint, _any_constraints)[min(m, 2)](unit)
 
-    # Back to the units of the problem. alpha = 1/λ; at a vertex λ = 0 and the multipliers are known without it.
+    # Back to the units of the problem. alpha = 1/λ, except at a vertex: there λ = 0 and ν is known without it.
     infeasible = stuck | solved.outside
     alpha = jnp.where(infeasible, 0, solved.t) * radius * g_inverse
     beta = jnp.where(infeasible, solved.recovery, solved.beta) * radius * b_inverse
@@ -169,15 +168,15 @@ def _solve(
 
 
 class _Solved(NamedTuple):
-    """An answer to the unit problem: the step is t·g − Bβ."""
+    """An answer to the problem in unit lengths: the step is t·g − Bβ."""
 
     t: Float[Array, ""]
     beta: Float[Array, " m"]
-    """β at t, where the problem is feasible."""
+    """β at t if the problem is feasible."""
     recovery: Float[Array, " m"]
-    """The step −Bβ to take where it is not, never longer than one."""
+    """β of the step −Bβ to take if it is not; the step is never longer than one."""
     nu: Float[Array, " m"]
-    """g = Bν, at a vertex."""
+    """ν with g = Bν, at a vertex."""
     vertex: Array
     """λ = 0: g is a non-negative combination of active constraint gradients."""
     outside: Array
@@ -187,26 +186,26 @@ class _Solved(NamedTuple):
 
 
 def _no_constraints(unit: _Unit) -> _Solved:
-    """The TRPO step: along g to the boundary."""
+    """TRPO's step: along g to the boundary."""
     none, no = jnp.zeros_like(unit.c), jnp.zeros((), bool)
     return _Solved(unit.g, none, none, none, vertex=unit.g == 0, outside=no, contradictory=no)
 
 
 def _one_constraint(unit: _Unit) -> _Solved:
-    """The paper's closed form (its theorem on the LQCLP), with q = s = 1 and 2δ = 1.
+    """The closed form of the paper's Theorem 2, with q = s = 1 and 2δ = 1.
 
-    The unconstrained optimum is t = 1. Where it violates the constraint, c + ρ > 0, the constraint is active: the
-    paper's λ_a with 1/λ² = t² = (1 − c²)/(1 − ρ²) and ν/λ = c + tρ. No comparison of f_a and f_b is needed, because
-    a convex problem whose unconstrained optimum is infeasible has its optimum on the boundary.
+    The unconstrained optimum is t = 1. If it violates the constraint, c + ρ > 0, the constraint is active, and the
+    paper's λ_a holds: 1/λ² = t² = (1 − c²)/(1 − ρ²) and ν/λ = c + tρ. The paper's comparison of f_a and f_b is not
+    needed: a convex problem whose unconstrained optimum is infeasible has its optimum on the boundary.
     """
     (rho,), (c,), (live,) = unit.rho, unit.c, unit.live
-    # 1 − ρ² without the cancellation of squaring first. ρ itself is known to rounding, and so is this.
+    # 1 − ρ² without the cancellation of squaring first: it is as exact as ρ itself.
     across = (1 - rho) * (1 + rho)
     active = (live > 0) & (c + rho > 0)
-    vertex = (active & (across <= parametric.rounding(c.dtype))) | (unit.g == 0)
+    vertex = (active & (across <= active_set.rounding(c.dtype))) | (unit.g == 0)
     reach = jnp.maximum(1 - c, 0) * (1 + c)
     t_active = jnp.sqrt(jnp.maximum(reach, 0) / jnp.where(vertex | ~active, 1, across))
-    # At a vertex the step is −cb whatever t; the smallest t with β = c + tρ ≥ 0 is the one with least cancellation.
+    # At a vertex every t gives the step −cb; the smallest t with β = c + tρ ≥ 0 has the least cancellation.
     t = jnp.where(vertex, jnp.maximum(-c * rho, 0), jnp.where(active, t_active, 1)) * unit.g
     least = jnp.maximum(c, 0)
     return _Solved(
@@ -223,7 +222,7 @@ def _one_constraint(unit: _Unit) -> _Solved:
 def _any_constraints(unit: _Unit) -> _Solved:
     """Follow x(t) = t·g − Bβ(t) from the least-norm feasible point, t = 0, to the boundary of the trust region."""
     path = parametric.follow_objective(unit.S, unit.c, unit.rho, unit.g, unit.live)
-    # Least-norm point beyond the boundary: its direction, at the boundary's length (α = 0).
+    # If the least-norm point lies beyond the boundary, take its direction up to the boundary (α = 0).
     scale = 1 / jnp.maximum(path.start_norm, 1)
     relaxed = parametric.least_violation(unit.S, unit.c, unit.live, wanted=path.contradictory)
     return _Solved(

@@ -1,12 +1,12 @@
-"""Products with the Fisher matrix of a policy, exactly, without ever forming it.
+"""Exact products with the Fisher matrix H of a policy, without forming H.
 
-A policy maps parameters θ to distribution parameters z(θ), one set for each of N states. The mean KL divergence to
-another θ has, at that θ itself, the Hessian
+A policy maps parameters θ to distribution parameters z(θ), one set for each of N states. The mean KL divergence between
+the policies of θ' and θ has, as a function of θ' at θ' = θ, the Hessian
 
     H = Σₙ wₙ Jₙᵀ Mₙ Jₙ,      Jₙ = ∂zₙ/∂θ,   Mₙ = the Fisher matrix of the distribution in its own parameters,   Σw = 1
 
-(the second derivatives of z drop out because the KL's gradient vanishes there). The network is linearised once; each
-product is one pass forward (J), one multiplication by M in closed form, one pass back (Jᵀ).
+(the second derivatives of z drop out because the gradient of the KL is zero there). `operator` linearises the network
+once; each product is one pass forward (J), one multiplication by M in closed form, one pass back (Jᵀ).
 """
 
 import math
@@ -33,11 +33,10 @@ def operator(
     damping: float = 0.0,
     metric: Callable[[Z, Z], Z] | None = None,
 ) -> Callable[[Float[Array, "p k"]], Float[Array, "p k"]]:
-    """V ↦ (H + damping·I)V for matrices V of k columns, with `parameters` linearised once at θ.
+    """The function V ↦ (H + damping·I)V for matrices V of k columns, with `parameters` linearised once at θ.
 
-    `parameters(θ)` gives the distribution parameters z of all N states, leaves with leading axis N. `weights` (N,) sum
-    to one and default to 1/N each. `metric(z, v)` multiplies by M; a distribution that brings its own as a method
-    `z.metric(v)` needs none.
+    `parameters(θ)` gives the distribution parameters z of all N states: a pytree of arrays with leading axis N. `weights`
+    (N,) sum to one and default to 1/N each. `metric(z, v)` multiplies v by M; leave it out if z has a method `metric(v)`.
     """
     require_floats("theta", theta, (None,), "(parameters,)")
     require_in("damping", damping, 0.0, math.inf, closed="[)")
@@ -46,7 +45,7 @@ def operator(
     multiply = metric or getattr(type(z), "metric", None)
     require(
         multiply is not None,
-        f"metric must be given: {type(z).__name__} has no method `metric` that multiplies by its Fisher matrix",
+        f"metric must be given: {type(z).__name__} has no method `metric` to multiply by its Fisher matrix",
     )
     leading = {leaf.shape[:1] for leaf in jax.tree.leaves(z)}
     require(

@@ -1,4 +1,4 @@
-"""Backtracking along a proposed step until what was only linearised holds for the functions themselves."""
+"""Backtracking line search: shorten a proposed step until the functions keep the limits that their linearisations kept."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,14 +15,14 @@ __all__ = ["Checks", "LineSearch", "backtrack"]
 
 
 class Checks(NamedTuple):
-    """What a candidate must satisfy: value ≤ limit, for each of k named quantities."""
+    """The rules for a candidate: value ≤ limit for each of k quantities."""
 
     value: Float[Array, " k"]
     limit: Float[Array, " k"]
 
 
 class LineSearch(NamedTuple):
-    """The accepted point, or the old one, and why each candidate before it failed."""
+    """The accepted point, or the old one if there was none, and why each earlier candidate failed."""
 
     theta: Float[Array, " p"]
     """The first acceptable candidate; the starting point where there was none."""
@@ -33,7 +33,7 @@ class LineSearch(NamedTuple):
     failed: Int[Array, " k"]
     """How many candidates broke each check (a candidate may break several)."""
     not_finite: Int[Array, ""]
-    """How many had a parameter or value that was NaN or infinite, or a limit that was NaN (they count here only)."""
+    """How many candidates had a NaN or infinite parameter or value, or a NaN limit; they count here only."""
     checks: Checks
     """The checks of the last candidate tried."""
 
@@ -46,11 +46,10 @@ def backtrack(
     shrink: float = 0.8,
     candidates: int = 15,
 ) -> LineSearch:
-    """Try θ + shrinkʲ·step for j = 0, 1, … and accept the first whose checks all hold.
+    """Try θ + shrinkʲ·step for j = 0, 1, … and accept the first candidate whose checks all hold.
 
-    Candidates after the accepted one are not evaluated, under jit as well. A candidate with anything non-finite is
-    rejected, since NaN would pass no comparison but must not pass a negated one either. If none is acceptable the old
-    point is returned untouched.
+    The search evaluates no candidate after the accepted one, not even under jit. It rejects any candidate with a NaN or
+    infinite parameter or value. If it accepts none, it returns the old point unchanged.
     """
     require_floats("theta", theta, (None,), "(parameters,)")
     require_floats("step", step, theta.shape, "as theta")
