@@ -38,9 +38,9 @@ def test_a_number_is_one_whichever_way_it_is_written():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: envs.make("ant-cirle"), "did you mean 'ant-circle'"),
+        (lambda: envs.make("ant-cirle"), "'ant-cirle'; did you mean ant-circle"),
         (lambda: envs.make_host("zebra", 3), "there are point-circle"),
-        (lambda: envs.make("point-gather", aples=3), "did you mean 'apples'"),
+        (lambda: envs.make("point-gather", aples=3), "'aples'; did you mean apples"),
         (lambda: envs.make("point-gather", apples=30, bombs=6), "apples \\+ bombs"),
         (lambda: envs.make("point-circle", x_lim=-1.0), "x_lim must be a positive number"),
         (lambda: envs.make("point-circle", max_steps=20), "min_steps must lie in 1..20"),

@@ -1,18 +1,15 @@
 """The contract between environments and everything else, in one page.
 
-An environment is a constrained Markov decision process with m >= 0 constraints. It comes in one of two
-shapes, and a user's own environment may come in either:
+An environment is a constrained Markov decision process with m >= 0 constraints. It comes in one of two shapes, and a
+user's own environment may come in either:
 
-- functional (`Env`): one robot, pure functions of JAX arrays; `jax.vmap` makes many, `jax.lax.scan` makes
-  episodes;
-- on the host (`HostEnv`): N robots at once, NumPy in and out, simulated by whatever threads or processes
-  there are.
+- functional (`Env`): one robot, pure functions of JAX arrays; `jax.vmap` makes many, `jax.lax.scan` makes episodes;
+- on the host (`HostEnv`): N robots at once, NumPy in and out, simulated by any threads or processes.
 
-In both, reward, costs (last axis m), terminated and truncated are separate. `terminated` means the task ended
-(the robot fell, the job is done); `truncated` means the clock ran out, and the two are never true together.
-Whether a time limit counts as the end for the value function is a choice of the experiment, not of the
-environment. Actions of a `Box` are roughly in [-1, 1]: the environment maps them onto its control range and
-clips.
+In both, reward, costs (last axis m), terminated and truncated are separate. `terminated` means the task ended (the robot
+fell, the job is done); `truncated` means the clock ran out, and the two are never true together. The experiment, not the
+environment, decides whether a time limit counts as the end for the value function. Actions of a `Box` are roughly in
+[-1, 1]: the environment maps them onto its control range and clips them.
 """
 
 import abc
@@ -34,14 +31,14 @@ class Box:
 
     size: int
     low: tuple[float, ...] | None = None
-    """What -1 stands for in an environment of another contract, such as Gymnasium's; None: nothing is mapped."""
+    """What -1 stands for in a wrapped environment, such as one of Gymnasium's; None: its actions are not mapped."""
     high: tuple[float, ...] | None = None
-    """What 1 stands for there."""
+    """What 1 stands for in the wrapped environment."""
     shape: tuple[int, ...] | None = None
-    """The shape of its actions; None: (size,)."""
+    """The shape of the wrapped environment's actions; None: (size,)."""
 
     def outside(self, actions: np.ndarray) -> np.ndarray:
-        """Actions (..., size) as that environment takes them, clipped to its range."""
+        """Actions (..., size) as the wrapped environment takes them, clipped to its range."""
         if self.low is not None:
             low, high = np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
             actions = low + (np.clip(actions, -1, 1) + 1) / 2 * (high - low)
@@ -54,10 +51,10 @@ class Discrete:
 
     size: int
     start: int = 0
-    """What 0 stands for in an environment of another contract."""
+    """What 0 stands for in a wrapped environment, such as one of Gymnasium's."""
 
     def outside(self, actions: np.ndarray) -> np.ndarray:
-        """Actions as that environment takes them."""
+        """Actions as the wrapped environment takes them."""
         return np.asarray(actions + self.start)
 
 
@@ -69,12 +66,12 @@ class ConstraintSpec:
     limit: float
     description: str = ""
     discount: float | None = None
-    """γ of that sum, Σ γ^t cost_t, which `limit` is about; None: `cost_gamma` of the run, 1 unless it says otherwise."""
+    """γ in the sum Σ γ^t cost_t that `limit` bounds; None: the run's `cost_gamma`, which is 1 by default."""
 
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What can be said about an environment before running it."""
+    """The facts about an environment that are known before it runs."""
 
     name: str
     observation_size: int
@@ -82,16 +79,16 @@ class EnvSpec:
     horizon: int
     """No episode has more steps than this."""
     constraints: tuple[ConstraintSpec, ...] = ()
-    """In the order of the last axis of `costs`."""
+    """The constraints, in the order of the last axis of `costs`."""
 
 
 class Timestep(NamedTuple):
-    """What one step hands out; after `jax.vmap` every field has a leading axis of robots."""
+    """The outcome of one step; after `jax.vmap` every field has a leading axis of robots."""
 
     obs: Array
     """(o,) the observation of the new state."""
     reward: Array
-    """() earned by this step."""
+    """() the reward of this step."""
     costs: Array
     """(m,) one per constraint."""
     terminated: Array
@@ -99,16 +96,14 @@ class Timestep(NamedTuple):
     truncated: Array
     """() bool."""
     broken: Array | bool = False
-    """() bool: the simulation left the finite numbers; the episode is terminated and all the other fields
-    finite.
-    """
+    """() bool: the simulation left the finite numbers. The episode is terminated; all other fields are finite."""
 
 
 class Env(eqx.Module):
     """A functional environment: one robot; every method can be jitted and vmapped.
 
-    The state is any pytree of arrays and holds all that the episode depends on. `step` never resets: what it
-    does to the state of an ended episode is unspecified (but harmless), see `Autoreset`.
+    The state is any pytree of arrays and holds everything that the episode depends on. `step` never resets: to step an
+    ended episode is harmless, but the result means nothing. `Autoreset` starts the next episode.
     """
 
     @property
@@ -118,7 +113,7 @@ class Env(eqx.Module):
 
     @abc.abstractmethod
     def reset(self, key: Key[Array, ""]) -> tuple[Any, Float[Array, " o"]]:
-        """A fresh start: the state and its observation. The key alone decides it, layout included."""
+        """A fresh start: the state and its observation. The key alone decides both, layout included."""
 
     @abc.abstractmethod
     def step(self, state: Any, action: Array) -> tuple[Any, Timestep]:
@@ -139,9 +134,9 @@ class Fleet(NamedTuple):
 class Autoreset(eqx.Module):
     """`count` robots of a functional environment that start a new episode whenever one ends.
 
-    Every episode has a start, layout and length of its own. Fresh starts are drawn for all robots together,
-    and only when one of them ends its second episode since the last draw: on an accelerator a draw costs as
-    much as a step, and drawing in every step in which somebody fell would double the price of all.
+    Every episode has a start, layout and length of its own. Fresh starts are drawn for all robots together, and only
+    when one of them ends its second episode since the last draw: on an accelerator a draw costs as much as a step, so a
+    draw in every step in which some robot falls would double the cost of such a step.
     """
 
     env: Env
@@ -156,9 +151,8 @@ class Autoreset(eqx.Module):
     def step(self, fleet: Fleet, actions: Array) -> tuple[Fleet, Timestep, Float[Array, "n o"]]:
         """Step every robot: (fleet, timestep, final observations).
 
-        Where an episode ended `timestep.obs` is the first observation of the next one and the final
-        observation the last of the ended one; elsewhere the two are equal. All other fields speak of the
-        step.
+        Where an episode ended, `timestep.obs` is the first observation of the next episode and the final observation is
+        the last of the ended one; elsewhere the two are equal. All other fields describe the step.
         """
         stepped, timestep = jax.vmap(self.env.step)(fleet.states, actions)
         ended = timestep.terminated | timestep.truncated
@@ -188,10 +182,10 @@ def select(where: Bool[Array, " n"], new: Any, old: Any) -> Any:
 
 
 class HostStep(NamedTuple):
-    """What one step of a `HostEnv` hands out: float32 and bool NumPy arrays, one row per robot."""
+    """The outcome of one step of a `HostEnv`: float32 and bool NumPy arrays, one row per robot."""
 
     obs: np.ndarray
-    """(N, o): of the new state, or of the fresh start where an episode ended."""
+    """(N, o): the observation of the new state, or of the fresh start where an episode ended."""
     reward: np.ndarray
     """(N,)"""
     costs: np.ndarray
@@ -208,7 +202,7 @@ class HostStep(NamedTuple):
 
 @partial(jax.jit, static_argnums=0)
 def asked(ask: Callable[..., Any], obs: Float[Array, "n o"], *given: Any) -> Any:
-    """`ask(obs, *given)`, compiled; in full float32 also where a GPU would do with less, as learning is."""
+    """`ask(obs, *given)`, compiled, with matrix products in full float32, which GPUs do not use by default."""
     with jax.default_matmul_precision("float32"):
         return ask(obs, *given)
 
@@ -216,9 +210,9 @@ def asked(ask: Callable[..., Any], obs: Float[Array, "n o"], *given: Any) -> Any
 class HostEnv(abc.ABC):
     """N robots stepped together on the host.
 
-    A slot that ends starts afresh at once, with a new layout. The randomness of a slot is a stream of its
-    own, a function of (seed, slot, number of the episode), so results depend neither on the number of threads
-    nor on other slots.
+    A slot whose episode ends starts the next one at once, with a new layout. Each slot has its own stream of random
+    numbers, a function of (seed, slot, number of the episode), so results depend neither on the number of threads nor
+    on other slots.
     """
 
     spec: EnvSpec
@@ -226,33 +220,31 @@ class HostEnv(abc.ABC):
 
     @abc.abstractmethod
     def reset(self, seed: int) -> np.ndarray:
-        """Start every slot afresh; the seed and the later actions decide all that follows. Returns obs (N,
-        o).
-        """
+        """Start every slot afresh and return obs (N, o); the seed and the later actions decide everything that follows."""
 
     @abc.abstractmethod
     def step(self, actions: np.ndarray, active: np.ndarray | None = None, restart: bool = True) -> HostStep:
         """Step with actions (N, a), or (N,) integers for `Discrete`.
 
-        Slots where `active` (N,) is False are not simulated: they keep state and observation, earn and cost
-        nothing. With `restart` False no further episode is wanted before the next `reset`: a slot that ends need
-        not start afresh. The arrays returned belong to the caller.
+        Slots where `active` (N,) is False are not simulated: they keep state and observation, earn and cost nothing.
+        With `restart` False the caller wants no further episode before the next `reset`, so a slot whose episode ends
+        need not start another. The arrays returned belong to the caller.
         """
 
     def step_and_ask(
         self, actions: np.ndarray, active: np.ndarray, restart: bool, ask: Callable[..., Any], *given: Any
     ) -> tuple[HostStep, np.ndarray]:
-        """A step, and what `ask(obs, *given)`, such as a policy, says to the new observations.
+        """Step, then call `ask(obs, *given)`, such as a policy, with the new observations: (step, answer).
 
-        `ask` is compiled. An environment whose steps are judged by compiled code makes one call of the two.
+        `ask` is compiled. An environment that computes rewards and costs in compiled code can do both in one call.
         """
         out = self.step(actions, active, restart)
         return out, np.asarray(asked(ask, out.obs, *given))
 
     def use_threads(self, count: int) -> None:
-        """Simulate on so many threads from the next step on; any thread may say so. Some have no choice."""
+        """Simulate on `count` threads from the next step on; any thread may call this. By default nothing happens."""
         return None
 
     def close(self) -> None:
-        """Give back threads and processes; the environment is of no use afterwards."""
+        """Stop threads and processes; the environment cannot be used afterwards."""
         return None

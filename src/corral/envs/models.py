@@ -1,16 +1,15 @@
 """The robots' bodies as MJCF, written out from the figures of the paper's environments.
 
-Only the floor (and, in Gather, the walls) collides with a robot: robot geoms have contype 1 and conaffinity
-0, the world's the other way round. MuJoCo adds the margins of the two geoms of a contact where older versions
-took the larger, so the world's margin is 0 and a contact has the robot's.
+Only the floor (and, in Gather, the walls) collides with a robot: robot geoms have contype 1 and conaffinity 0, the
+world's the other way round. MuJoCo adds the margins of the two geoms of a contact (older versions took the larger), so
+the world's margin is 0 and a contact has the robot's.
 
-Where there are no walls, what can touch may also be listed: every geom of the robot with the floor. The C engine then
-need not search for geoms that come near each other, a tenth of a step, and finds the same contacts, to the last bit.
+Without walls, a model may list the contacts that can occur: every geom of the robot with the floor. The C engine then
+skips the search for geoms that come near each other, a tenth of a step, and finds the same contacts, to the last bit.
 
-Options: one robot is one island, so looking for islands is wasted time (6 to 8%); a small arena keeps a
-workspace small; states that blow up are our business (`broken`), not for MuJoCo to
-reset. Sensors hold the robot's centre of mass and its velocity; the accelerometer is there because MuJoCo
-fills in contact wrenches (`cfrc_ext`) only if a sensor asks for such things.
+Options: one robot is one island, so the search for islands is switched off (6 to 8% of a step); a small arena keeps a
+workspace small; MuJoCo must not reset a state that blows up, since Corral reports it (`broken`). Sensors hold the robot's
+centre of mass and its velocity; the accelerometer makes MuJoCo fill in contact wrenches (`cfrc_ext`).
 """
 
 import math
@@ -29,8 +28,8 @@ WALL_HALF_THICKNESS, WALL_HALF_HEIGHT = 0.25, 0.75
 
 
 def mjcf(robot: str, walls: bool, listed: bool = False) -> str:
-    """The whole model of a robot ("point", "ant", "humanoid") in an empty or a walled world, its contacts listed or not."""
-    assert not (walls and listed), "a list with walls would be slower than the search"
+    """The model of a robot ("point", "ant", "humanoid") in an empty or a walled world; `listed` adds a list of contacts."""
+    assert not (walls and listed), "with walls, a list of contacts is slower than the search for them"
     timestep = {"point": 0.02, "ant": 0.02, "humanoid": 0.01}[robot]
     contact = {
         "point": "",
@@ -74,7 +73,7 @@ def mjcf(robot: str, walls: bool, listed: bool = False) -> str:
 
 @cache
 def compile_model(robot: str, walls: bool, listed: bool = False) -> "mujoco.MjModel":
-    """The compiled model; shared, so copy it before changing anything."""
+    """The compiled model. All callers share it: copy it before changing anything."""
     import mujoco
 
     return mujoco.MjModel.from_xml_string(mjcf(robot, walls, listed))
@@ -95,7 +94,7 @@ def _walls() -> str:
 
 
 def _point() -> tuple[str, list[str]]:
-    """A ball and an arrow. It is drawn, never simulated: the Point is kinematic."""
+    """A ball and an arrow, for pictures only: MuJoCo never simulates the Point, which is kinematic."""
     body = """
     <body name="torso" pos="0 0 0.5">
       <joint name="x" type="slide" axis="1 0 0"/>

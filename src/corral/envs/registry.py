@@ -1,8 +1,7 @@
-"""From a name to an environment: three robots times two tasks, with the paper's parameters as defaults."""
+"""Corral's environments by name: three robots times two tasks, with the paper's parameters as defaults."""
 
-import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import fields, replace
 from typing import Any
 
@@ -10,9 +9,9 @@ from corral.envs.contract import Env, EnvSpec, HostEnv
 from corral.envs.robots import ROBOTS
 from corral.envs.scenarios import Scenario
 from corral.envs.tasks import Circle, Gather, Task
-from corral.errors import CorralError, require
+from corral.errors import CorralError, did_you_mean, require
 
-# The paper's table of environment parameters; Humanoid-Gather is ours, with the Ant's figures.
+# The paper's table of environment parameters. It has no Humanoid-Gather, which takes the Ant's figures here.
 _TASKS: dict[str, Task] = {
     "point-circle": Circle(d=15.0, x_lim=2.5, limit=5.0, min_steps=50, max_steps=65),
     "ant-circle": Circle(d=10.0, x_lim=3.0, limit=10.0, max_steps=500),
@@ -24,17 +23,17 @@ _TASKS: dict[str, Task] = {
 
 
 def names() -> tuple[str, ...]:
-    """Every environment of the registry."""
+    """The names of Corral's environments."""
     return tuple(_TASKS)
 
 
 def is_gymnasium(name: str) -> bool:
-    """Whether this is the id of a Gymnasium environment, such as Pendulum-v1 or module:Name-v0, and not one of ours."""
+    """Whether this is the id of a Gymnasium environment, such as Pendulum-v1 or module:Name-v0, and no name of Corral."""
     return name not in _TASKS and re.search(r"/|:|-v\d+$", name) is not None
 
 
 def parameters(name: str) -> Task:
-    """The task's parameters with their defaults for this environment."""
+    """The task of an environment, with the default values of its parameters."""
     _require_known(name, names(), "environment")
     return _TASKS[name]
 
@@ -50,15 +49,15 @@ def scenario(name: str, **changed: Any) -> Scenario:
 
 
 def spec(name: str, **changed: Any) -> EnvSpec:
-    """Sizes, horizon and constraints, without building anything."""
+    """Sizes, horizon and constraints of an environment, without making it."""
     return scenario(name, **changed).spec
 
 
 def make(name: str, *, impl: str | None = None, robots: int = 16384, **changed: Any) -> Env:
     """A functional environment: kinematic for the Point, MJX for the others.
 
-    `impl` is MJX's ("warp" or "jax"); None takes Warp where it can run. `robots` is how many Warp must have
-    room for at once. Other keywords are task parameters.
+    `impl` is MJX's implementation, "warp" or "jax"; None takes Warp where it can run. Warp keeps room for `robots`
+    robots at once. Other keywords are task parameters.
     """
     definition = scenario(name, **changed)
     if definition.robot.name == "point":
@@ -71,9 +70,7 @@ def make(name: str, *, impl: str | None = None, robots: int = 16384, **changed: 
 
 
 def make_host(name: str, num_envs: int, threads: int | None = None, **changed: Any) -> HostEnv:
-    """`num_envs` robots on the host: MuJoCo's C engine on `threads` threads (None: one per core); the Point
-    in JAX.
-    """
+    """`num_envs` robots on the host: MuJoCo's C engine on `threads` threads (None: one per core); the Point in JAX."""
     require(num_envs >= 1, f"num_envs must be at least 1, got {num_envs}")
     definition = scenario(name, **changed)
     if definition.robot.name == "point":
@@ -87,7 +84,7 @@ def make_host(name: str, num_envs: int, threads: int | None = None, **changed: A
 
 
 def _as_declared(declared: Any, value: Any) -> Any:
-    """A number is one whichever way it is written: a configuration file may hold 12.0 for 12, or 3 for 3.0."""
+    """Convert a whole number to the declared type: a configuration file may hold 12.0 for 12, or 3 for 3.0."""
     if declared in (int, int | None) and isinstance(value, float) and value.is_integer():
         return int(value)
     if declared in (float, float | None) and isinstance(value, int):
@@ -95,10 +92,6 @@ def _as_declared(declared: Any, value: Any) -> Any:
     return value
 
 
-def _require_known(name: str, known: Iterable[str], what: str) -> None:
-    known = list(known)
-    if name in known:
-        return
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-    raise CorralError(f"no {what} is called {name!r}; {hint}")
+def _require_known(name: str, known: Collection[str], what: str) -> None:
+    if name not in known:
+        raise CorralError(f"no {what} is called {name!r}; {did_you_mean(name, known)}")

@@ -1,7 +1,7 @@
 """The three robots as pure functions of their physical state: senses, falling, the cost of acting.
 
-Everything here speaks of one robot and works on JAX arrays; `jax.vmap` makes many. The engines (kinematic,
-MuJoCo's C, MJX) produce a `RobotState` after every step, and nothing downstream knows which engine it was.
+Every function takes one robot and works on JAX arrays; `jax.vmap` makes many. The engines (kinematic, MuJoCo's C, MJX)
+produce a `RobotState` after every step, and nothing downstream knows which engine it was.
 """
 
 import abc
@@ -26,14 +26,12 @@ class RobotState(NamedTuple):
     com_vel: Array
     """(3,) its velocity; for the Point, its displacement in this step."""
     wrench: Array
-    """(6 * bodies,) contact wrench per body, torque first, world included; empty for robots that do not feel
-    it.
-    """
+    """(6 * bodies,) contact wrench per body, torque first, world included; empty for robots that do not feel it."""
 
 
 @dataclass(frozen=True)
 class Robot(abc.ABC):
-    """What a robot is, apart from its simulation."""
+    """A robot apart from its simulation: its start, its controls, its senses."""
 
     name: ClassVar[str]
     start: ClassVar[tuple[float, ...]]
@@ -49,10 +47,10 @@ class Robot(abc.ABC):
 
     @abc.abstractmethod
     def fallen(self, state: RobotState) -> Bool[Array, ""]:
-        """Whether the robot can no longer stand (of a finite state)."""
+        """Whether the robot can no longer stand; the state is finite."""
 
     def effort(self, state: RobotState, action: Float[Array, " a"]) -> Float[Array, ""]:
-        """What being alive, acting and bumping add to the reward of Circle; `action` in [-1, 1]."""
+        """The part of Circle's reward for being alive, acting and bumping; `action` in [-1, 1]."""
         return jnp.zeros(())
 
     def observation(self, state: RobotState) -> Float[Array, " o"]:
@@ -61,7 +59,7 @@ class Robot(abc.ABC):
 
     @property
     def observation_size(self) -> int:
-        """How many numbers `observation` has: 9, 32, 102."""
+        """The length of `observation`: 9 for the Point, 32 for the Ant, 102 for the Humanoid."""
         return len(self.start) + self.nv + self.wrench_size + 3
 
     def draw_start(self, key: Key[Array, ""]) -> tuple[Float[Array, " q"], Float[Array, " v"]]:
@@ -84,16 +82,16 @@ class Point(Robot):
     nv: ClassVar[int] = 3
     control: ClassVar[tuple[float, ...]] = (1.0, 0.25)
     radius: ClassVar[float] = 0.5
-    # A sphere of radius 0.5 and a box of half-sizes (.5, .1, .1) centred 0.6 ahead, of one density: the
-    # centre of mass sits box / (box + sphere) * 0.6 = 0.0426 ahead of (x, y).
+    # A sphere of radius 0.5 and a box of half-sizes (.5, .1, .1) centred 0.6 ahead, with one density: the centre of mass
+    # lies box / (box + sphere) * 0.6 = 0.0426 ahead of (x, y).
     com_ahead: ClassVar[float] = 0.6 * 0.04 / (0.04 + 4 / 3 * math.pi * 0.5**3)
 
     def yaw(self, state: RobotState) -> Float[Array, ""]:
-        """The third coordinate."""
+        """The heading is a coordinate of its own."""
         return state.qpos[2]
 
     def fallen(self, state: RobotState) -> Bool[Array, ""]:
-        """Never."""
+        """The Point never falls."""
         return jnp.zeros((), bool)
 
     def com(self, qpos: Float[Array, "3"]) -> Float[Array, "3"]:
@@ -116,7 +114,7 @@ def quaternion_yaw(quat: Float[Array, "4"]) -> Float[Array, ""]:
 
 @dataclass(frozen=True)
 class Ant(Robot):
-    """Four legs of two joints; feels nothing but itself."""
+    """Four legs of two joints; it feels no contacts."""
 
     name: ClassVar[str] = "ant"
     start: ClassVar[tuple[float, ...]] = (0, 0, 0.55, 1, 0, 0, 0, 0, 1, 0, -1, 0, -1, 0, 1)
@@ -128,16 +126,14 @@ class Ant(Robot):
         return quaternion_yaw(state.qpos[3:7])
 
     def fallen(self, state: RobotState) -> Bool[Array, ""]:
-        """Unless 0.2 <= z <= 1."""
+        """Fallen unless 0.2 <= z <= 1."""
         height = state.qpos[2]
         return ~((height >= 0.2) & (height <= 1.0))
 
 
 @dataclass(frozen=True)
 class Humanoid(Robot):
-    """Two legs of three joints, two arms of two; feels the contact wrench on each of 11 bodies (world
-    included).
-    """
+    """Two legs of three joints, two arms of two; it feels the contact wrench on each of 11 bodies (world included)."""
 
     name: ClassVar[str] = "humanoid"
     start: ClassVar[tuple[float, ...]] = (0, 0, 1.4, 1, 0, 0, 0, *(0.0,) * 10)
@@ -150,7 +146,7 @@ class Humanoid(Robot):
         return quaternion_yaw(state.qpos[3:7])
 
     def fallen(self, state: RobotState) -> Bool[Array, ""]:
-        """Unless 0.8 <= z <= 2."""
+        """Fallen unless 0.8 <= z <= 2."""
         height = state.qpos[2]
         return ~((height >= 0.8) & (height <= 2.0))
 

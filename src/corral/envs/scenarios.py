@@ -1,6 +1,6 @@
 """A scenario is a robot, a task and a clock: the one definition that every engine runs.
 
-engine:  (state, control) -> RobotState of the new state        scenario:  everything else
+An engine maps (state, control) to the `RobotState` of the new state; the scenario does everything else.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ AnyArray = TypeVar("AnyArray", Array, np.ndarray)
 
 
 class Episode(NamedTuple):
-    """What an episode remembers beside the robot's physical state."""
+    """The state of an episode beside the robot's physical state."""
 
     time: Array
     """() int: steps taken."""
     length: Array
     """() int: steps until the clock runs out."""
     layout: Any
-    """Of the task: the objects left, for Gather."""
+    """The task's layout: in Gather, the objects left."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Scenario:
         )
 
     def start(self, key: Key[Array, ""]) -> tuple[Float[Array, " q"], Float[Array, " v"], Episode]:
-        """Draw where the robot starts, what lies about and how long the episode may last."""
+        """Draw the robot's position and velocity, the layout and the length of an episode."""
         for_robot, for_layout, for_length = jax.random.split(key, 3)
         qpos, qvel = self.robot.draw_start(for_robot)
         last, first = self.task.max_steps, self.task.min_steps
@@ -54,7 +54,7 @@ class Scenario:
         return qpos, qvel, Episode(jnp.int32(0), length, self.task.draw_layout(for_layout))
 
     def control(self, action: AnyArray) -> AnyArray:
-        """[-1, 1] mapped onto the control range and clipped to it (the ranges are symmetric): (..., a)."""
+        """Clip actions (..., a) to [-1, 1] and map them onto the control range, unless the task takes raw actions."""
         half_range = np.asarray(self.robot.control, np.float32)
         return action if self.task.raw_actions else action.clip(-1, 1) * half_range
 
@@ -66,10 +66,10 @@ class Scenario:
     def advance(
         self, episode: Episode, state: RobotState, action: Float[Array, " a"]
     ) -> tuple[Episode, Timestep]:
-        """Judge the step that led to `state` by `action`.
+        """Judge the step in which `action` led to `state`: reward, costs and end of the episode.
 
-        A state or action that is not finite ends the episode as a fall would; zeros stand in for it, so it
-        spreads nowhere.
+        A state or action that is not finite ends the episode as a fall would. Zeros replace it, so that all results are
+        finite.
         """
         broken = ~jnp.all(jnp.stack([jnp.all(jnp.isfinite(part)) for part in (*state, action)]))
         action = jnp.where(broken, 0.0, action)

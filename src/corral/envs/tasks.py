@@ -1,6 +1,6 @@
 """The two tasks, Circle and Gather, as pure functions of a `RobotState`: layout, reward, costs, readings.
 
-A task knows nothing of engines and of time; `scenarios.py` joins it to a robot and a clock.
+A task knows neither engines nor time; `scenarios.py` joins it to a robot and a clock.
 """
 
 import abc
@@ -27,10 +27,10 @@ def _require_count(name: str, value: int, low: int, high: int) -> None:
 
 
 class Score(NamedTuple):
-    """What a task makes of one step."""
+    """A task's judgement of one step."""
 
     layout: Any
-    """What is left lying about afterwards."""
+    """The layout after the step: in Gather, the objects left."""
     reward: Array
     """()"""
     costs: Array
@@ -48,9 +48,9 @@ class Task(abc.ABC):
     max_steps: int = 500
     """Episode length: the clock stops the episode after this many steps."""
     min_steps: int | None = None
-    """With this given the length is drawn uniformly from min_steps..max_steps at every start."""
+    """If given, the length of each episode is drawn uniformly from min_steps..max_steps; None: it is max_steps."""
     raw_actions: bool = False
-    """Take actions in control units and do not clip them, as the 2017 release did for the Point."""
+    """Take actions in control units and do not clip them, as the code released with the paper did for the Point."""
 
     def __post_init__(self) -> None:
         require(self.limit >= 0, f"limit must not be negative, got {self.limit}")
@@ -60,16 +60,16 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def constraints(self) -> tuple[ConstraintSpec, ...]:
-        """In the order of the costs."""
+        """The task's constraints, in the order of the costs."""
 
     @abc.abstractmethod
     def half_size(self) -> float:
-        """The Point cannot leave the square of this half-width."""
+        """Half the width of the square that the Point cannot leave."""
 
     @property
     @abc.abstractmethod
     def readings_size(self) -> int:
-        """How many numbers `readings` has."""
+        """The length of `readings`."""
 
     @property
     def fall_reward(self) -> float:
@@ -78,7 +78,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def draw_layout(self, key: Key[Array, ""]) -> Any:
-        """What lies about at the start of an episode."""
+        """Draw the layout of an episode: in Gather, where the objects lie."""
 
     @abc.abstractmethod
     def score(
@@ -93,7 +93,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def readings(self, robot: Robot, layout: Any, state: RobotState) -> Float[Array, " k"]:
-        """What the task adds to the robot's own observation."""
+        """The task's part of the observation, which follows the robot's own."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Circle(Task):
     """Run along a circle of radius d, but stay where |x| <= x_lim < d.
 
     reward = (-y·vx + x·vy) / (1 + | ‖(x, y)‖ - d |) + effort        cost = 1[|x| > x_lim]
-    of the centre of mass and its velocity.
+    with (x, y) the centre of mass and (vx, vy) its velocity.
     """
 
     d: float = 10.0
@@ -109,8 +109,7 @@ class Circle(Task):
     x_lim: float = 3.0
     """Where |x| exceeds this a step costs 1 (constraint "x")."""
     y_lim: float | None = None
-    """Where |y| exceeds this a step costs 1 as well, in a second constraint ("y"); None: no such constraint.
-    """
+    """Where |y| exceeds this a step costs 1 in a second constraint ("y"); None: no such constraint."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,7 +126,7 @@ class Circle(Task):
         )
 
     def half_size(self) -> float:
-        """A wide world."""
+        """The world is wide."""
         return 40.0
 
     @property
@@ -136,7 +135,7 @@ class Circle(Task):
         return 0
 
     def draw_layout(self, key: Key[Array, ""]) -> tuple[()]:
-        """Nothing lies about."""
+        """Circle has no objects."""
         return ()
 
     def score(
@@ -147,7 +146,7 @@ class Circle(Task):
         action: Float[Array, " a"],
         fallen: Bool[Array, ""],
     ) -> Score:
-        """The formulas of the class, plus what the robot's effort is worth."""
+        """The formulas in the docstring of the class; an episode never ends early."""
         x, y, _ = state.com
         vx, vy, _ = state.com_vel
         tangential = (-y * vx + x * vy) / (1 + jnp.abs(jnp.hypot(x, y) - self.d))
@@ -160,12 +159,12 @@ class Circle(Task):
         )
 
     def readings(self, robot: Robot, layout: tuple[()], state: RobotState) -> Float[Array, "0"]:
-        """None."""
+        """Circle adds nothing to the observation."""
         return jnp.zeros(0)
 
 
 class Objects(NamedTuple):
-    """Apples first, then bombs."""
+    """The objects of Gather: apples first, then bombs."""
 
     position: Array
     """(apples + bombs, 2)"""
@@ -179,7 +178,7 @@ CELLS = tuple((x, y) for x in range(-6, 6, 2) for y in range(-6, 6, 2) if (x, y)
 
 @dataclass(frozen=True)
 class Gather(Task):
-    """Catch apples, leave bombs: what is closer than `catch_range` to the centre of mass is caught and gone.
+    """Catch apples, leave bombs: an object closer than `catch_range` to the centre of mass is caught and disappears.
 
     reward = 10 · apples caught - 10 · [fallen]        cost = bombs caught
     """
@@ -199,9 +198,7 @@ class Gather(Task):
     fall_penalty: float = 10.0
     """Taken off the reward when the robot falls."""
     as_released: bool = False
-    """The 2017 release's reading: a bomb also takes 1 off the reward, and a step counts at most one of each
-    kind.
-    """
+    """As in the code released with the paper: a bomb also takes 1 off the reward; a step counts at most one of each kind."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -217,7 +214,7 @@ class Gather(Task):
         _require_count("sensor_bins", self.sensor_bins, 1, 1000)
 
     def constraints(self) -> tuple[ConstraintSpec, ...]:
-        """One, on bombs."""
+        """One constraint, on bombs."""
         return (ConstraintSpec("bombs", self.limit, "bombs caught"),)
 
     def half_size(self) -> float:
@@ -231,11 +228,11 @@ class Gather(Task):
 
     @property
     def fall_reward(self) -> float:
-        """Minus the penalty."""
+        """Minus `fall_penalty`."""
         return -self.fall_penalty
 
     def draw_layout(self, key: Key[Array, ""]) -> Objects:
-        """Distinct cells, uniformly: those with the highest of 35 random numbers, in the order of the numbers."""
+        """Draw distinct cells uniformly: those with the highest of 35 random numbers, in descending order."""
         count = self.apples + self.bombs
         _, chosen = jax.lax.top_k(jax.random.uniform(key, (len(CELLS),)), count)
         return Objects(jnp.asarray(CELLS, jnp.float32)[chosen], jnp.ones(count, bool))
@@ -248,7 +245,7 @@ class Gather(Task):
         action: Float[Array, " a"],
         fallen: Bool[Array, ""],
     ) -> Score:
-        """Catch what is near; the task is done when every object is gone."""
+        """Catch the objects in range; the task is done when no object is left."""
         distance = jnp.linalg.norm(layout.position - state.com[:2], axis=-1)
         caught = layout.present & (distance < self.catch_range)
         apples, bombs = jnp.sum(caught[: self.apples]), jnp.sum(caught[self.apples :])
@@ -261,9 +258,9 @@ class Gather(Task):
         return Score(Objects(layout.position, present), reward, costs, ~jnp.any(present))
 
     def readings(self, robot: Robot, layout: Objects, state: RobotState) -> Float[Array, " k"]:
-        """Per bin 1 - distance / range of the nearest object in it, 0 without one; apples, then bombs.
+        """A reading per bin: 1 - distance / range for the nearest object in it, 0 if it is empty; apples, then bombs.
 
-        Bin b holds the angles [-π/2 + bπ/n, -π/2 + (b+1)π/n) to the left of the heading, the last also +π/2.
+        Bin b of n holds the angles [-π/2 + bπ/n, -π/2 + (b+1)π/n) to the left of the heading; the last also holds +π/2.
         """
         offset = layout.position - state.com[:2]
         heading = robot.yaw(state)
@@ -271,14 +268,13 @@ class Gather(Task):
         ahead = cos * offset[:, 0] + sin * offset[:, 1]
         left = cos * offset[:, 1] - sin * offset[:, 0]
         distance = jnp.hypot(ahead, left)
-        # In front of the robot the angle grows with its sine, left / distance, and passes b edges to be in
-        # bin b.
+        # In front of the robot the angle grows with its sine, left / distance: an object past b inner edges is in bin b.
         inner_edges = [-pi / 2 + b * pi / self.sensor_bins for b in range(1, self.sensor_bins)]
         bins = sum(
             ((left >= math.sin(edge) * distance).astype(int) for edge in inner_edges),
             jnp.zeros_like(left, int),
         )
-        # Nearer objects read higher, so the nearest of a bin is its maximum; those out of range are below 0.
+        # Nearer objects read higher, so the maximum of a bin is its nearest object; those out of range are below 0.
         intensity = jnp.maximum(1 - distance / self.sensor_range, 0)
         intensity = jnp.where(layout.present & (ahead >= 0), intensity, 0.0)
         apples = bombs = jnp.zeros(self.sensor_bins)

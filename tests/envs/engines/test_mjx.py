@@ -93,8 +93,8 @@ def compare(scenario, height, impl="jax"):
 def elliptic(monkeypatch):
     """Elliptic friction cones in both engines."""
 
-    def compiled(robot, walls):
-        model = copy.copy(compile_model(robot, walls))
+    def compiled(robot, walls, listed=False):
+        model = copy.copy(compile_model(robot, walls, listed))
         model.opt.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
         return model
 

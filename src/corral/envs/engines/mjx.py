@@ -1,10 +1,9 @@
 """Ant and Humanoid on MJX: the functional side of the contract, for accelerators.
 
-Two implementations of the same physics: Warp (NVIDIA only, about three times faster) and JAX (anywhere). A
-step is `mjx.step` and then the derived quantities of the new state: kinematics for a robot that only needs
-its centre of mass, a whole forward pass for one that feels contact forces. The state holds positions,
-velocities and the solver's warm start; all else is derived, so starting afresh replaces a few hundred bytes
-and not an `mjx.Data`.
+MJX has two implementations of the same physics: Warp (NVIDIA only, about three times faster) and JAX (anywhere). A step is
+`mjx.step`, followed by the derived quantities of the new state: kinematics for a robot that needs only its centre of
+mass, a whole forward pass for one that feels contact forces. The state holds positions, velocities and the solver's warm
+start; everything else is derived, so a new episode replaces a few hundred bytes and not an `mjx.Data`.
 """
 
 import contextlib
@@ -26,22 +25,22 @@ from corral.envs.scenarios import Episode, Scenario
 from corral.envs.tasks import Gather
 from corral.errors import require
 
-with contextlib.redirect_stdout(io.StringIO()):  # it prints a line if Warp is not there
+with contextlib.redirect_stdout(io.StringIO()):  # MJX prints a line if Warp is not installed
     from mujoco import mjx
     from mujoco.mjx.warp import WARP_INSTALLED
 if WARP_INSTALLED:
     import warp
 
-    warp.config.log_level = 30  # warnings; else a line on standard output for every kernel it compiles
+    warp.config.log_level = 30  # warnings only: Warp would print a line for every kernel it compiles
 
-# Newton iterations and line-search iterations: JAX runs every robot as long as the slowest, Warp does not.
+# Newton iterations and line-search iterations. JAX takes as many for every robot as for the slowest, Warp does not.
 _ITERATIONS = {"jax": (4, 8), "warp": (10, 20)}
 # Warp's room per robot: contacts (pooled among all robots) and rows of the constraint matrix.
 # docs/environments.md has the counts seen in motion.
 _CONTACTS = 16
 _CONSTRAINTS = 64
-# Of Warp's overflow bits those that mean lost contacts: constraint rows, broad and narrow phase, convex pairs. The
-# others say that the solver used all its iterations.
+# The bits of Warp's overflow flag that mean lost contacts: constraint rows, broad and narrow phase, convex pairs. The
+# other bits mean that the solver used all its iterations.
 _NO_ROOM = 0b11111
 
 
@@ -63,14 +62,14 @@ class MjxState(NamedTuple):
 
 
 class MjxEnv(Env):
-    """A scenario on MJX; `robots` is how many the accelerator must have room for at once (Warp only)."""
+    """A scenario on MJX; Warp keeps room for `robots` robots at once, JAX needs no such number."""
 
     scenario: Scenario = eqx.field(static=True)
     impl: str = eqx.field(static=True)
     _stepping: "_Simulator" = eqx.field(static=True)
-    """Without sensors, for the four passes of a Runge-Kutta step."""
+    """The simulator without sensors, for the four passes of a Runge-Kutta step."""
     _sensing: "_Simulator" = eqx.field(static=True)
-    """With sensors; of a robot that feels no contacts always the JAX one, of which kinematics is enough."""
+    """The simulator with sensors. Robots that feel no contacts always use the JAX one, since they need only kinematics."""
 
     def __init__(
         self,
@@ -84,7 +83,7 @@ class MjxEnv(Env):
         require(self.impl in _ITERATIONS, f'impl must be "warp" or "jax", got {impl!r}')
         require(robots >= 1, f"robots must be at least 1, got {robots}")
         model = copy.copy(compile_model(scenario.robot.name, isinstance(scenario.task, Gather)))
-        # MJX never resets on its own, and Warp does not know the flag that forbids it.
+        # MJX never resets by itself, and Warp does not know the flag that forbids it.
         model.opt.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)
         model.opt.iterations, model.opt.ls_iterations = iterations or _ITERATIONS[self.impl]
         feels = scenario.robot.wrench_size > 0
@@ -95,11 +94,11 @@ class MjxEnv(Env):
 
     @property
     def spec(self) -> EnvSpec:
-        """Of the scenario."""
+        """Sizes, horizon and constraints of the scenario."""
         return self.scenario.spec
 
     def reset(self, key: Key[Array, ""]) -> tuple[MjxState, Float[Array, " o"]]:
-        """At the robot's start, but for the noise."""
+        """Start at the robot's initial position and velocity, plus noise."""
         qpos, qvel, episode = self.scenario.start(key)
         rest = jnp.zeros_like(qvel)
         state = self._derive(qpos, qvel, rest, jnp.zeros(self.spec.action.size))
@@ -123,9 +122,7 @@ class MjxEnv(Env):
         warmstart: Float[Array, " v"],
         control: Array,
     ) -> RobotState:
-        """Centre of mass, its velocity and contact wrenches of a state; contact forces also depend on the
-        control.
-        """
+        """Derive centre of mass, its velocity and contact wrenches, which also depend on the control, from a state."""
         model, data = self._sensing.model, self._sensing.data(qpos, qvel, warmstart, control)
         if self.scenario.robot.wrench_size == 0:
             data = mjx.kinematics(model, data)
@@ -139,25 +136,25 @@ class MjxEnv(Env):
 
 
 class _Simulator:
-    """A model on the device and the means to make an `mjx.Data` for it; compared by identity, so it can be static."""
+    """A model on the device that can make an `mjx.Data` for itself; compared by identity, so it can be static."""
 
     def __init__(self, model: mujoco.MjModel, impl: str, robots: int) -> None:
         self.model = mjx.put_model(model, impl=impl)
         if impl == "warp":
-            # Warp would print a line at every overflow of every robot; `_report_overflow` says it once.
+            # Warp would print a line at every overflow of every robot; `_report_overflow` warns once.
             self.model = self.model.tree_replace({"opt._impl.warn_overflow": 0})
             data = mjx.make_data(model, impl=impl, naconmax=_CONTACTS * robots, njmax=_CONSTRAINTS)
         else:
             data = mjx.make_data(model, impl=impl)
-        # Nearly all of an empty state is zeros. They are made where they are needed: as constants of the compiled
-        # program, Warp's room for the contacts of many robots would be 100 MB of it.
+        # Nearly all of an empty state is zeros, and `data` makes them inside the compiled program: as constants, Warp's
+        # room for the contacts of many robots would add 100 MB to it.
         leaves, self._structure = jax.tree.flatten(data)
         self._leaves = [
             leaf if leaf.any() else jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves
         ]
 
     def data(self, qpos: Array, qvel: Array, warmstart: Array, control: Array) -> Any:
-        """The state of one robot."""
+        """An `mjx.Data` with this state of one robot; derived quantities are not filled in."""
         leaves = [
             jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x for x in self._leaves
         ]
@@ -174,7 +171,7 @@ def _warn_of_overflow() -> None:
         _overflow_reported = True
         warnings.warn(
             "Warp ran out of room for contacts or constraints: some contacts were ignored in some robots. "
-            "This is said once; make the environment with a larger `robots`.",
+            "This warning appears once; make the environment with a larger `robots`.",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -191,5 +188,5 @@ def _report_overflow(overflow: Bool[Array, ""]) -> Bool[Array, ""]:
 def _report_any_overflow(
     axis_size: int, in_batched: list[bool], overflow: Bool[Array, " n"]
 ) -> tuple[Bool[Array, ""], bool]:
-    # The condition must be a scalar, or the callback would run for every robot whatever it says.
+    # The condition must be a scalar, or JAX would run the callback for every robot, overflow or not.
     return _report_overflow(jnp.any(overflow)), False

@@ -1,8 +1,7 @@
-"""The environments on MuJoCo's C engine: `physics.py` moves the robots, the scenario judges all slots.
+"""The environments on MuJoCo's C engine: `physics.py` moves the robots, the scenario computes rewards, costs and ends.
 
-The scenario's functions run jitted over the whole batch, on the CPU, in float32; the physics is float64. What
-passes between the two each step is packed into one array either way, since a small array costs as much to
-hand over as a large one.
+The scenario's functions run jitted over all slots, on the CPU, in float32; the physics is float64. In each step one packed
+array goes to the compiled functions and one comes back, since a small array costs as much to pass as a large one.
 """
 
 import contextlib
@@ -22,12 +21,12 @@ from corral.envs.robots import RobotState
 from corral.envs.scenarios import Episode, Scenario
 from corral.envs.tasks import Gather
 
-# Few robots end in any one step; their starts are observed by a call compiled for this many.
+# Few episodes end in any one step; a call compiled for this many slots observes the starts of the next ones.
 _FEW = 8
 
 
 class ThreadedEnv(HostEnv):
-    """N robots on `threads` threads (None: one per core)."""
+    """N robots on MuJoCo's C engine and `threads` threads (None: one per core)."""
 
     def __init__(self, scenario: Scenario, num_envs: int, threads: int | None = None) -> None:
         self.spec = scenario.spec
@@ -36,13 +35,13 @@ class ThreadedEnv(HostEnv):
         self.physics = Physics(scenario.robot, isinstance(scenario.task, Gather), num_envs, threads)
         self._seed = np.uint32(0)
         self._next = np.zeros(num_envs, np.uint32)
-        """The number of the episode that each slot starts next."""
+        """(N,) the number of the episode that each slot starts next."""
         self._spares: Any = None
-        """Its start, drawn for all slots together: (qpos, qvel, episode)."""
+        """The start of that episode, drawn for all slots together: (qpos, qvel, episode)."""
         self._used = np.ones(num_envs, bool)
-        """Whether it has been started."""
+        """(N,) whether that start has been used."""
         self._memory: tuple[Episode, Array] | None = None
-        """Of the compiled calls: the episodes and the latest observations of all slots."""
+        """The episodes and the latest observations of all slots, from one compiled call to the next."""
         self._everyone = np.ones(num_envs, bool)
 
     def reset(self, seed: int) -> np.ndarray:
@@ -89,15 +88,15 @@ class ThreadedEnv(HostEnv):
 
     @staticmethod
     def _on_cpu() -> contextlib.AbstractContextManager[None]:
-        """Where the compiled calls run; the context costs a little, so only where there is a choice."""
+        """Make compiled calls run on the CPU; the context costs a little, so it is empty where there is only a CPU."""
         if jax.default_backend() == "cpu":
             return contextlib.nullcontext()
         return jax.default_device(jax.devices("cpu")[0])
 
     def _start(self, slots: np.ndarray, size: int) -> np.ndarray:
-        """Start the next episode in these slots: their observations, in the order of `slots`.
+        """Start the next episode in these slots and return their observations, in the order of `slots`.
 
-        `size` is the length the compiled calls are padded to, since every new length is compiled anew.
+        The compiled calls are padded to `size` slots, since each other length would be compiled anew.
         """
         with self._on_cpu():
             if self._used[slots].any():
@@ -113,7 +112,7 @@ class ThreadedEnv(HostEnv):
         return np.array(obs)[: len(slots)]
 
 
-# Compiled once for equal scenarios, however many environments are made.
+# The scenario is a static argument: environments with equal scenarios share the compiled code.
 _compiled = partial(jax.jit, static_argnums=0)
 _Memory = tuple[Episode, Array]
 
@@ -125,7 +124,7 @@ def _unpacked(scenario: Scenario, state: Array) -> RobotState:
 
 @_compiled
 def _draw(scenario: Scenario, seed: Array, episodes: Array) -> tuple[Array, Array, Episode]:
-    """The start of every slot's episode of this number."""
+    """Draw a start for every slot, given the number of its episode."""
     return jax.vmap(scenario.start)(slot_keys(seed, jnp.arange(len(episodes)), episodes))
 
 
@@ -133,7 +132,7 @@ def _draw(scenario: Scenario, seed: Array, episodes: Array) -> tuple[Array, Arra
 def _begin(
     scenario: Scenario, memory: _Memory | None, slots: Array, episode: Episode, state: Array
 ) -> tuple[_Memory, Array]:
-    """Observe fresh starts and remember them; with no memory yet, `slots` are all."""
+    """Observe fresh starts and put them into the memory; if there is no memory yet, `slots` must be all slots."""
     obs = jax.vmap(scenario.observe)(episode, _unpacked(scenario, state))
     if memory is None:
         return (episode, obs), obs
@@ -154,9 +153,9 @@ def _judge(
     active: Array,
     *given: Any,
 ) -> tuple[_Memory, Array, Any]:
-    """`Scenario.advance` for every slot, except that nothing happens to those not active; and what `ask` says to it.
+    """Apply `Scenario.advance` to the active slots, leave the others as they are, and call `ask` with all observations.
 
-    Returns the new memory, the fields of the `Timestep` side by side in one array, and the answer.
+    Returns the new memory, the fields of the `Timestep` side by side in one array, and the answer of `ask`.
     """
     episode, obs = memory
     advanced, timestep = jax.vmap(scenario.advance)(episode, _unpacked(scenario, state), actions)

@@ -22,23 +22,23 @@ class PointState(NamedTuple):
 
 
 class PointEnv(Env):
-    """heading += a₁, then (x, y) += a₀ (cos, sin)(heading), clipped to the task's square."""
+    """The Point at a task: heading += a₁, then (x, y) += a₀ (cos, sin)(heading), clipped to the task's square."""
 
     scenario: Scenario = eqx.field(static=True)
 
     @property
     def spec(self) -> EnvSpec:
-        """Of the scenario."""
+        """Sizes, horizon and constraints of the scenario."""
         return self.scenario.spec
 
     def reset(self, key: Key[Array, ""]) -> tuple[PointState, Float[Array, " o"]]:
-        """At the origin, but for the noise."""
+        """Start at the origin, plus noise."""
         qpos, qvel, episode = self.scenario.start(key)
         state = RobotState(qpos, qvel, Point().com(qpos), jnp.zeros(3), jnp.zeros(0))
         return PointState(qpos, qvel, episode), self.scenario.observe(episode, state)
 
     def step(self, state: PointState, action: Float[Array, "2"]) -> tuple[PointState, Timestep]:
-        """The velocity that Circle rewards is the displacement of the centre of mass in this step."""
+        """Turn, then move; the velocity that Circle rewards is the displacement of the centre of mass in this step."""
         forward, turn = self.scenario.control(action)
         half_size = self.scenario.task.half_size()
         heading = state.qpos[2] + turn

@@ -1,7 +1,7 @@
 """Corral's environments for Gymnasium's users: `gymnasium.make("corral/AntCircle-v0")` and `make_vec`.
 
-`info["cost"]` is the sum of the step's costs over the constraints (with one constraint, its cost), and
-`info["costs"]` holds them by the constraint's name. Task parameters are keywords of `make`.
+`info["costs"]` holds the costs of a step by the names of the constraints, and `info["cost"]` their sum. Task parameters are
+keywords of `make`.
 """
 
 from typing import Any
@@ -15,12 +15,12 @@ from corral.envs.registry import make_host
 
 
 def make_env(name: str, **parameters: Any) -> "SingleEnv":
-    """What `gymnasium.make` calls: one robot."""
+    """One robot; `gymnasium.make` calls this."""
     return SingleEnv(make_host(name, 1, threads=1, **parameters))
 
 
 def make_vec_env(name: str, num_envs: int, threads: int | None = None, **parameters: Any) -> "ManyEnvs":
-    """What `gymnasium.make_vec` calls: many robots on `threads` threads (None: one per core)."""
+    """Many robots on `threads` threads (None: one per core); `gymnasium.make_vec` calls this."""
     return ManyEnvs(make_host(name, num_envs, threads, **parameters))
 
 
@@ -41,19 +41,19 @@ class SingleEnv(gymnasium.Env[np.ndarray, Any]):
         return self.host.reset(_draw_seed(self.np_random))[0], {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
-        """One step; Gymnasium's caller resets, so the last observation of an episode is handed out as it is."""
+        """One step; the caller resets, so the step that ends an episode returns the episode's last observation."""
         step = self.host.step(np.asarray(action)[None])
         info = {"cost": float(step.costs.sum()), "costs": _by_name(self.host.spec, step.costs[0].tolist())}
         ended = bool(step.terminated[0]), bool(step.truncated[0])
         return step.final_obs[0], float(step.reward[0]), *ended, info
 
     def close(self) -> None:
-        """Give back threads."""
+        """Stop the threads."""
         self.host.close()
 
 
 class ManyEnvs(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
-    """A `HostEnv` as a Gymnasium vector environment, which starts afresh in the step that ends an episode."""
+    """A `HostEnv` as a Gymnasium vector environment, which starts the next episode in the step that ends one."""
 
     metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
 
@@ -69,13 +69,13 @@ class ManyEnvs(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict]:
-        """Start every robot; one seed serves all, since every slot has a stream of its own."""
+        """Start every robot; one seed is enough, since every slot has its own stream of random numbers."""
         first = seed[0] if isinstance(seed, list) else seed
         super().reset(seed=first)
         return self.host.reset(_draw_seed(self.np_random)), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict]:
-        """One step of every robot; `info["final_obs"]` has the last observations where `info["_final_obs"]`."""
+        """One step of every robot; where `info["_final_obs"]`, an episode ended with the observation `info["final_obs"]`."""
         step: HostStep = self.host.step(np.asarray(actions))
         ended = step.terminated | step.truncated
         info: dict[str, Any] = {
@@ -87,7 +87,7 @@ class ManyEnvs(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         return step.obs, step.reward, step.terminated, step.truncated, info
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Give back threads."""
+        """Stop the threads."""
         self.host.close()
 
 

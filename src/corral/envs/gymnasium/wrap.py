@@ -1,4 +1,4 @@
-"""Any Gymnasium environment as a `HostEnv`, with costs from the user's functions or from `info`."""
+"""Any Gymnasium environment as a `HostEnv`, with costs from the user's functions or from the environment."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -12,9 +12,7 @@ from corral.envs.contract import Box, ConstraintSpec, Discrete, EnvSpec, HostEnv
 from corral.errors import CorralError, require
 
 Cost = Callable[[Any, Any, Any, dict[str, Any]], float]
-"""cost(obs, action, next_obs, info) -> what this step costs; obs and action as the Gymnasium environment has
-them.
-"""
+"""cost(obs, action, next_obs, info) -> the cost of this step; all four are the Gymnasium environment's own."""
 
 
 def from_gymnasium(
@@ -25,15 +23,15 @@ def from_gymnasium(
     horizon: int | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> HostEnv:
-    """`num_envs` copies of a Gymnasium environment, by its id or by a function that makes one.
+    """`num_envs` copies of a Gymnasium environment, given its id or a function that makes one.
 
-    The costs of the constraints come from `costs`, one function each, or else from the environment: by name
-    from `info["costs"]`, or from `info["cost"]` or the third of six values that `step` returns (as in
-    Safety-Gymnasium) if there is a single constraint. `horizon` is needed where the environment states no
-    `max_episode_steps`. `parameters` are further arguments of `gymnasium.make`, with an id.
+    The costs of the constraints come from `costs`, one function each, or else from the environment: by name from
+    `info["costs"]`, or for a single constraint from `info["cost"]` or the third of six values that `step` returns (as in
+    Safety-Gymnasium). `horizon` is needed where the environment states no `max_episode_steps`. With an id, `parameters`
+    are further arguments of `gymnasium.make`.
 
-    Observations are flattened. Actions of a bounded box are mapped from [-1, 1] onto it and clipped. What is not a finite
-    number is an error, named.
+    Observations are flattened. Actions of a bounded box are mapped from [-1, 1] onto it and clipped. A number from the
+    environment that is not finite raises a CorralError that names it.
     """
     require(num_envs >= 1, f"num_envs must be at least 1, got {num_envs}")
     require(
@@ -42,19 +40,19 @@ def from_gymnasium(
     )
     require(
         isinstance(make, str) or not parameters,
-        "parameters go with an id: a function that makes an environment knows them itself",
+        "parameters go with an id: let the function that makes the environment set them",
     )
     made = [_made(make, parameters or {}) if isinstance(make, str) else make() for _ in range(num_envs)]
     require(
         len(set(map(id, made))) == num_envs,
-        f"the function that makes {type(made[0]).__name__} must make a new one each time it is called: it gave the same "
-        "twice. Hand over the environment itself, and one robot is trained with it",
+        f"the function that makes {type(made[0]).__name__} must make a new one each time it is called: it returned the same "
+        "one twice. To train with one robot, pass corral.train the environment instead of a function",
     )
     return _GymnasiumHost(made, tuple(constraints), costs, horizon)
 
 
 def _made(name: str, parameters: Mapping[str, Any]) -> Any:
-    """By its id; whatever is said against it, by Gymnasium or by what it imports and calls, is said in a line."""
+    """Make an environment by its id; turn any failure, in Gymnasium or in the environment's own code, into a CorralError."""
     try:
         return gymnasium.make(name, **parameters)
     except Exception as error:
@@ -133,7 +131,7 @@ class _GymnasiumHost(HostEnv):
             env.close()
 
     def _begin(self, slot: int) -> None:
-        """Start the slot's next episode from its own stream of randomness."""
+        """Start the slot's next episode from its own stream of random numbers."""
         stream = np.random.SeedSequence((self._seed, slot, int(self._episodes[slot])))
         env = self._envs[slot]
         begun = env.reset(seed=int(stream.generate_state(1)[0]))
@@ -147,7 +145,7 @@ class _GymnasiumHost(HostEnv):
         self._require_finite(slot, observation=self._obs[slot])
 
     def _kept(self, obs: Any) -> Any:
-        """For the cost functions, which see it beside the next one: an environment may go on to write into its own array."""
+        """A copy for the cost functions, which get it one step later: the environment may have changed its array by then."""
         return copy.deepcopy(obs) if self._costs else None
 
     def _require_finite(self, slot: int, **fields: Any) -> None:
@@ -203,14 +201,16 @@ class _GymnasiumHost(HostEnv):
 
 
 def _step(name: str, env: Any, action: Any) -> tuple[Any, float, Any, bool, bool, dict[str, Any]]:
-    """(obs, reward, cost or None, terminated, truncated, info) of five values, or of Safety-Gymnasium's six."""
+    """The six values of a step, (obs, reward, cost, ...); cost is None if the environment returns Gymnasium's usual five."""
     match env.step(action):
         case (obs, reward, cost, terminated, truncated, info):
             pass
         case (obs, reward, terminated, truncated, info):
             cost = None
         case other:
-            raise CorralError(f"step must return five values, or six with the cost third, got {len(other)}")
+            raise CorralError(
+                f"{name}: step must return five values, or six with a third for cost, got {len(other)}"
+            )
     require(
         isinstance(info, dict), f"{name}: the last value of step must be a dict, got {type(info).__name__}"
     )
@@ -218,7 +218,7 @@ def _step(name: str, env: Any, action: Any) -> tuple[Any, float, Any, bool, bool
 
 
 def _number(name: str, what: str, value: Any) -> float:
-    """One number, also where it comes in an array."""
+    """The value as a float; an array of one number is accepted too."""
     try:
         return float(np.asarray(value, float).item())
     except (TypeError, ValueError):
