@@ -152,6 +152,8 @@ class Misshapen(Walker):
                 info = {"cost": [1, 2]}
             case "info":
                 info = None
+            case "step":
+                return obs, reward, terminated, info
         return obs, reward, terminated, truncated, info
 
 
@@ -166,6 +168,7 @@ class Misshapen(Walker):
         ("reward", "Misshapen: the reward of a step must be a number, got 'fast'"),
         ("cost", r"Misshapen: the cost of a step must be a number, got \[1, 2\]"),
         ("info", "Misshapen: the last value of step must be a dict, got NoneType"),
+        ("step", "Misshapen: step must return five values, or six with the cost third, got 4"),
     ],
 )
 def test_what_is_not_as_it_should_be_is_named_with_the_environment(what, message):

@@ -209,7 +209,7 @@ def _step(name: str, env: Any, action: Any) -> tuple[Any, float, Any, bool, bool
             cost = None
         case other:
             raise CorralError(
-                f"{name}: step must return five values, or six with a third for cost, got {len(other)}"
+                f"{name}: step must return five values, or six with the cost third, got {len(other)}"
             )
     require(
         isinstance(info, dict), f"{name}: the last value of step must be a dict, got {type(info).__name__}"
