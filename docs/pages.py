@@ -12,8 +12,8 @@ import re
 from pathlib import Path
 
 from benchmarks.bench import figure, report
-from corral.cli.grid import draw_from
 from corral.experiments import data, spec, tables
+from corral.experiments.pipeline import draw_from
 from corral.experiments.tables import Line
 from corral.running.files import write_atomically
 

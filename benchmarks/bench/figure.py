@@ -7,8 +7,7 @@ from typing import Any
 
 from benchmarks.bench.clock import Row
 from benchmarks.bench.report import Document, machine_line, seconds
-from corral.report.run_figure import STYLE
-from corral.report.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY
+from corral.report.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, STYLE
 from corral.running.files import write_atomically
 
 

@@ -9,16 +9,16 @@ import numpy as np
 from benchmarks.bench import raw, work
 from benchmarks.bench.clock import Note, Row, Run, in_turns, seconds, spread
 from benchmarks.bench.floors import Floors, Work, flops, total
-from benchmarks.bench.sampling import robots_of
+from benchmarks.bench.sampling import robots_of, robots_on_host
 from benchmarks.bench.update import epochs
 from benchmarks.bench.work import Done
 from corral import devices, envs, presets
 from corral.config import Config
-from corral.envs import Env
 from corral.envs.engines.mujoco import ThreadedEnv
-from corral.rollout.host import Lanes
+from corral.rollout import make
+from corral.rollout.device import DeviceSampler
+from corral.rollout.sampler import Sampler
 from corral.rollout.shapes import Plan
-from corral.running import loop as training
 from corral.running.trainer import State, Trainer
 
 # The first two iterations compile; shaping of costs begins with the third.
@@ -35,9 +35,9 @@ class Iterations(NamedTuple):
     """The time of the first iteration, compilation included."""
 
 
-def warmed_up(configs: Sequence[Config], env: Env | Lanes | None = None) -> Iterations:
+def warmed_up(configs: Sequence[Config], sampler: Sampler) -> Iterations:
     """Make a trainer and carry out the iterations that compile."""
-    trainer = Trainer(configs, training.make_env(configs[0]) if env is None else env)
+    trainer = Trainer(configs, sampler)
     state = trainer.initial()
     plan = trainer.plan(state, None)
     took = []
@@ -64,16 +64,18 @@ def measure(
             if batch is not None:
                 config = replace(config, batch_size=max(batch, 2 * envs.spec(name).horizon))
             note(f"iteration: {name}, {preset}: compiling")
-            started = warmed_up([config])
-            note(f"iteration: {name}, {preset}: {repeats} iterations")
-            yield {"env": name, "preset": preset, **against_floor(started, repeats)}
+            with make.from_config(config) as sampler:
+                started = warmed_up([config], sampler)
+                note(f"iteration: {name}, {preset}: {repeats} iterations")
+                row = against_floor(started, repeats)
+            yield {"env": name, "preset": preset, **row}
 
 
 def against_floor(started: Iterations, repeats: int) -> Row:
     """Time iterations in turns with the parts of their floor; each has its own floor, as its steps and passes vary."""
     trainer, state, plan, _ = started
     config, engine, run = trainer.config, *raw_engine(trainer)
-    floors = Floors([_work(trainer, 1, Done(1, 1))], trainer.mesh)
+    floors = Floors([_work(trainer, 1, Done(1, 1))], devices.mesh())
     took: dict[str, list[float]] = {name: [] for name in _COLUMNS}
     in_turns(floors.calls() | {"engine": run}, 0)
     for _ in range(repeats):
@@ -141,10 +143,11 @@ def in_turns_once(floors: Floors, run: Run) -> dict[str, list[float]]:
 
 def raw_engine(trainer: Trainer) -> tuple[str, Run]:
     """Return the name and a run of the raw engine with the trainer's robots; with MuJoCo's C engine, its fastest way."""
-    env, config, runs = trainer.env, trainer.config, len(trainer.configs)
-    if not isinstance(env, Lanes):
-        return raw.device_engine(env, runs * robots_of(config), min(100, env.spec.horizon), trainer.mesh)
-    fleet = envs.make_host(config.env, sum(lane.num_envs for lane in env.envs), devices.cores())
+    sampler, config, runs = trainer.sampler, trainer.config, len(trainer.configs)
+    if isinstance(sampler, DeviceSampler):
+        steps = min(100, sampler.spec.horizon)
+        return raw.device_engine(sampler.env, runs * robots_of(config), steps, devices.mesh())
+    fleet = envs.make_host(config.env, robots_on_host(sampler), devices.cores())
     assert isinstance(fleet, ThreadedEnv)
     engines = raw.c_engines(fleet, steps=min(100, max(10, config.batch_size // fleet.num_envs // 5)))
     times = in_turns(engines, 3)

@@ -15,8 +15,10 @@ from corral import devices, envs, presets
 from corral.config import Config
 from corral.envs import Autoreset, Env
 from corral.envs.engines.mujoco import ThreadedEnv
-from corral.rollout.host import Lanes
-from corral.running import loop as training
+from corral.rollout import make
+from corral.rollout.device import DeviceSampler
+from corral.rollout.host import HostSampler
+from corral.rollout.sampler import Sampler
 from corral.running.trainer import Trainer
 
 
@@ -27,22 +29,23 @@ def measure(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
         config = presets.preset(name, "paper")
         if quick:
             config = replace(config, batch_size=4 * envs.spec(name).horizon)
-        yield _row(config, repeats=2 if quick else 7, steps=10 if quick else 100)
+        with make.from_config(config) as sampler:
+            row = _row(config, sampler, repeats=2 if quick else 7, steps=10 if quick else 100)
+        yield row
 
 
-def _row(config: Config, repeats: int, steps: int) -> Row:
-    env = training.make_env(config)
+def _row(config: Config, sampler: Sampler, repeats: int, steps: int) -> Row:
     # The raw engine and the environment get as many robots as training has.
-    policy, robots = with_policy(config, env)
-    if isinstance(env, Lanes):
-        fleet = envs.make_host(config.env, robots, devices.cores())
+    policy, robots = with_policy(config, sampler)
+    if isinstance(sampler, DeviceSampler):
+        mesh, threads = devices.mesh(), 0
+        name, run = raw.device_engine(sampler.env, robots, steps, mesh)
+        raws, ours = {name: run}, device_env(sampler.env, robots, steps, mesh)
+    else:
+        threads = devices.cores()
+        fleet = envs.make_host(config.env, robots, threads)
         assert isinstance(fleet, ThreadedEnv)
         raws, ours = raw.c_engines(fleet, steps), host_env(fleet, steps)
-        threads = devices.cores()
-    else:
-        mesh, threads = devices.mesh(), 0
-        name, run = raw.device_engine(env, robots, steps, mesh)
-        raws, ours = {name: run}, device_env(env, robots, steps, mesh)
     found = rates({**raws, "environment": ours, "policy": policy}, repeats)
     best = max(raws, key=lambda name: spread(found[name])[0])
     return {
@@ -63,6 +66,12 @@ def robots_of(config: Config) -> int:
     """Return the number of full episodes in a batch, rounded so that every device has as many."""
     share = len(jax.devices())
     return share * max(1, config.batch_size // envs.spec(config.env).horizon // share)
+
+
+def robots_on_host(sampler: Sampler) -> int:
+    """Return the number of robots in all lanes of a sampler on the host."""
+    assert isinstance(sampler, HostSampler)
+    return sum(lane.num_envs for lane in sampler.envs)
 
 
 def host_env(env: ThreadedEnv, steps: int) -> Run:
@@ -105,10 +114,10 @@ def device_env(env: Env, robots: int, steps: int, mesh: Mesh | None = None) -> R
     return run
 
 
-def with_policy(config: Config, env: Env | Lanes) -> tuple[Run, int]:
+def with_policy(config: Config, sampler: Sampler) -> tuple[Run, int]:
     """Return a run that samples a batch as in training, under an untrained policy, and the number of its robots."""
-    trainer = Trainer([config], env)
+    trainer = Trainer([config], sampler)
     state = trainer.initial()
     plan = trainer.plan(state, None)
-    robots = sum(lane.num_envs for lane in env.envs) if isinstance(env, Lanes) else plan.robots
+    robots = plan.robots if isinstance(sampler, DeviceSampler) else robots_on_host(sampler)
     return lambda: int(jnp.sum(trainer.sample(state, plan, 0).valid)), robots

@@ -10,6 +10,8 @@ from benchmarks.bench.clock import Note, Row, seconds, spread
 from benchmarks.bench.iteration import Iterations, against_floor, timed, warmed_up
 from corral import envs, presets
 from corral.config import Config
+from corral.rollout import make
+from corral.rollout.sampler import Sampler
 
 POINT = (1, 10, 40, 160)
 ANTS = 10
@@ -30,22 +32,25 @@ def measure(
     """Yield a row for each (environment, number of seeds); the largest case of each in `with_floor` beside its floor."""
     for case in cases:
         note(f"seeds: {case[0]}, {case[1]}: compiling")
-        ready = _prepared(configs(*case, batch))
-        if isinstance(ready, str):
-            yield {"env": case[0], "seeds": case[1], "failed": ready}
-            continue
-        note(f"seeds: {case[0]}, {case[1]}: {repeats} iterations")
-        row = {"env": case[0], "seeds": case[1], **_measured(ready, repeats)}
-        if case[0] in with_floor and case == max(c for c in cases if c[0] == case[0]):
-            row |= {"against_floor": against_floor(ready, repeats)}
-        del ready
+        chosen = configs(*case, batch)
+        with make.from_config(chosen[0]) as sampler:
+            ready = _prepared(chosen, sampler)
+            row: Row = {"env": case[0], "seeds": case[1]}
+            if isinstance(ready, str):
+                row |= {"failed": ready}
+            else:
+                note(f"seeds: {case[0]}, {case[1]}: {repeats} iterations")
+                row |= _measured(ready, repeats)
+                if case[0] in with_floor and case == max(c for c in cases if c[0] == case[0]):
+                    row |= {"against_floor": against_floor(ready, repeats)}
+            del ready
         yield row
 
 
-def _prepared(chosen: list[Config]) -> Iterations | str:
+def _prepared(chosen: list[Config], sampler: Sampler) -> Iterations | str:
     """Compile and warm up; return the first line of the error if that fails, such as for lack of memory."""
     try:
-        return warmed_up(chosen)
+        return warmed_up(chosen, sampler)
     except jax.errors.JaxRuntimeError as error:
         return str(error).splitlines()[0][:200]
 

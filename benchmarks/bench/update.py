@@ -18,13 +18,12 @@ from benchmarks.bench.clock import Note, Row, in_turns, ratios, spread
 from benchmarks.bench.floors import Floors, Work, bytes_of, flops
 from benchmarks.bench.work import Done
 from corral import devices, presets
-from corral.algos import cpo
 from corral.config import Config, TrustRegion
 from corral.envs.contract import Box, ConstraintSpec, EnvSpec
 from corral.learning import critics, networks, predictors, surrogates
 from corral.learning import update as learner
 from corral.learning.estimate import Batch, advantages, unsafe_ahead
-from corral.learning.surrogates import Constraints, Local, Samples
+from corral.learning.surrogates import ConstraintValues, Local, Samples
 from corral.learning.update import LearnerState
 from corral.trust_region import dual
 
@@ -230,9 +229,9 @@ def _policy_update(problem: Problem, samples: Samples, trust: TrustRegion) -> Pa
 
     def update(policy: Any, samples: Samples) -> Any:
         at, limit = jnp.full(m, 9.9), jnp.full(m, 10.0)
-        stand = Constraints(at, limit, realised=jnp.zeros(m), comparable=jnp.zeros((), bool))
+        stand = ConstraintValues(at, limit, realised=jnp.zeros(m), comparable=jnp.zeros((), bool))
         algo = problem.config.algo
-        _, step = cpo.update(algo, cpo.init(algo, m), _local(policy, samples, trust), stand)  # type: ignore[arg-type]
+        _, step = algo.update(algo.init(m), _local(policy, samples, trust), stand)
         return step.theta, step.search.tried
 
     def counted(found: Any) -> Work:

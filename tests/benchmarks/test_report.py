@@ -104,3 +104,12 @@ def test_updates_of_few_samples_come_first_whichever_were_measured_first():
     row |= {"megabytes": 1.0, "byte_floor": [0.1] * 3, "of_floor": [0.1] * 3}
     table = report.markdown_table("update", [{"samples": n} | row for n in (50_000, 100_000, 20_000)])
     assert [line.split()[1] for line in table.splitlines()[2:]] == ["20,000", "50,000", "100,000"]
+
+
+def test_help_names_the_command_and_every_part(capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--help"])
+    assert ended.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert 'make bench ARGS="[options]"' in text
+    assert all(part in text for part in report.TABLES)
