@@ -1,7 +1,7 @@
 """Draw the cases of the trust-region subproblem in the plane: `python docs/figures/dual_cases.py`.
 
-Every step, case and path is the answer of `corral.trust_region.dual.solve`; nothing is placed by hand. The path x(α)
-is traced by solving the same problem for many sizes of the trust region, since each point of it is the answer for one.
+Every step, case and path is an answer of `corral.trust_region.dual.solve`; nothing is placed by hand. Each point of the
+path x(α) is the answer for one size of the trust region, so the script solves the same problem for many sizes.
 """
 
 from dataclasses import dataclass, replace
@@ -11,14 +11,13 @@ from typing import Any
 import jax
 import matplotlib
 import numpy as np
+from matplotlib import patches, patheffects
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from corral.report.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, replacing
+from corral.report.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, STYLE, save
 from corral.trust_region import dual
 from corral.trust_region.dual import Case
-
-matplotlib.use("Agg")
-from matplotlib import patches, patheffects, pyplot
-from matplotlib.lines import Line2D
 
 OUT = Path(__file__).parents[1] / "img"
 VIEW_X, VIEW_Y = (-1.75, 1.75), (-1.45, 1.45)
@@ -149,7 +148,7 @@ def _label(ax: Any, at: np.ndarray, text: str, colour: str = BLACK, size: float 
 
 
 def _half_plane(ax: Any, b: np.ndarray, c: float, colour: str, name: str, where: float) -> None:
-    """Shade c + bᵀx > 0; the boundary carries its normal b, `where` along it."""
+    """Shade c + bᵀx > 0 and draw the normal b on the boundary, at the position `where` along it."""
     length = np.linalg.norm(b)
     normal, along = b / length, np.array([-b[1], b[0]]) / length
     foot, far = -c / length * normal, 6.0
@@ -163,7 +162,7 @@ def _half_plane(ax: Any, b: np.ndarray, c: float, colour: str, name: str, where:
 
 
 def _draw_regions(ax: Any, panel: Panel) -> None:
-    """The trust region under the shade of the constraints, its outline above it."""
+    """Draw the trust region below the shade of the constraints and its outline above it."""
     for style in ({"fc": SKY, "alpha": 0.3, "zorder": 1}, {"fc": "none", "ec": BLUE, "lw": 1.5, "zorder": 4}):
         ax.add_patch(patches.Ellipse((0, 0), *(2 * HALF_AXES), angle=np.rad2deg(TURN), **style))
     for i, (b, c, colour) in enumerate(zip(panel.B, panel.c, CONSTRAINT_COLOURS, strict=False)):
@@ -175,7 +174,7 @@ def _draw_regions(ax: Any, panel: Panel) -> None:
 
 
 def _draw_path(ax: Any, panel: Panel, step: np.ndarray) -> None:
-    """x(α) up to the step as a line and beyond it as dots, from x(0) on, which recovery cannot reach."""
+    """Draw x(α) from x(0) to the step as a line and beyond it as dots; a recovery step does not reach x(0)."""
     sizes = DELTA * np.geomspace(1e-4, 40, 600)
     points, found = solve_for_sizes(panel, sizes)
     feasible = np.asarray(found.case) <= Case.FEASIBLE_RECOVERY
@@ -192,7 +191,7 @@ def _draw_path(ax: Any, panel: Panel, step: np.ndarray) -> None:
 
 
 def _draw_equal_distances(ax: Any, panel: Panel, step: np.ndarray) -> None:
-    """Distance in the norm of H runs along H⁻¹b: from the step it is as far to one boundary as to the other."""
+    """Draw the distances from the step to both boundaries, equal in the norm of H and directed along H⁻¹b."""
     b, c = np.array(panel.B), np.array(panel.c)
     away = np.linalg.solve(H, b[0])
     ends = step - np.outer((c + b @ step) / (b @ away), away)
@@ -214,7 +213,7 @@ def _draw(ax: Any, panel: Panel) -> None:
     _arrow(ax, origin, step, BLACK, 2.2, 7)
     ax.plot(*origin, "o", color=BLACK, ms=4, zorder=8)
     ax.set(xlim=VIEW_X, ylim=VIEW_Y, aspect="equal", xticks=[], yticks=[])
-    ax.set_title(panel.title, fontweight="bold", fontsize=10.5, loc="left", pad=21)
+    ax.set_title(panel.title, fontweight="bold", pad=21)
     ax.text(0, 1.025, panel.note, transform=ax.transAxes, fontsize=9.2, va="bottom")
     beta, nu = (", ".join(f"{x:.2f}" for x in np.asarray(values[0])) for values in (found.beta, found.nu))
     answer = f"α {found.alpha[0]:.2f}   β {beta}   λ {found.lam[0]:.2f}   ν {nu}"
@@ -248,16 +247,19 @@ def _legend(figure: Any) -> None:
 def main() -> None:
     """Write docs/img/dual-cases.png."""
     jax.config.update("jax_enable_x64", True)
-    style = {"font.size": 10, "legend.frameon": False, "axes.edgecolor": "#bbbbbb"}
-    with matplotlib.rc_context(style):
-        figure, axes = pyplot.subplots(2, 4, figsize=(13.4, 7.4), layout="constrained")
+    frames = {
+        "axes.spines.top": True,
+        "axes.spines.right": True,
+        "axes.grid": False,
+        "axes.edgecolor": "#bbbbbb",
+    }
+    with matplotlib.rc_context(STYLE | frames):
+        figure = Figure(figsize=(13.4, 7.4), layout="constrained")
         figure.get_layout_engine().set(h_pad=0.12, w_pad=0.07, rect=(0, 0, 1, 0.985))
-        for ax, panel in zip(axes.flat, PANELS, strict=True):
+        for ax, panel in zip(figure.subplots(2, 4).flat, PANELS, strict=True):
             _draw(ax, panel)
         _legend(figure)
-        with replacing(OUT / "dual-cases.png") as temporary:
-            figure.savefig(temporary, dpi=130)
-        pyplot.close(figure)
+        save(figure, OUT / "dual-cases.png", dpi=130)
     print(f"wrote {OUT / 'dual-cases.png'}")
 
 

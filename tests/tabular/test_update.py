@@ -53,7 +53,7 @@ def test_natural_gradients_invert_the_hessian_of_the_mean_kl(cmdp, logits):
 
 
 def best_surrogate(old, delta):
-    """The best surrogate of all policies under (cpo)'s constraints, by sequential quadratic programming."""
+    """The best surrogate of all policies under the constraints of the paper's (10), by sequential quadratic programming."""
     shape = old.policy.shape
     floor = 1e-9
 

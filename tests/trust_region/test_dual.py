@@ -103,7 +103,7 @@ def test_a_conic_solver_finds_the_same_optimum(m, float64):
 
 
 def paper_closed_form(q, r, s, c, size):
-    """(λ, ν) of the paper's theorem: minimise gᵀx s.t. bᵀx + c ≤ 0, xᵀHx ≤ size, where the plane cuts the ball."""
+    """(λ, ν) of the paper's Theorem 2: minimise gᵀx s.t. bᵀx + c ≤ 0, xᵀHx ≤ size, where the plane cuts the ball."""
 
     def f_a(lam):
         return (r**2 / s - q) / (2 * lam) + lam / 2 * (c**2 / s - size) - r * c / s
@@ -124,7 +124,7 @@ def paper_closed_form(q, r, s, c, size):
 
 
 def test_the_paper_s_closed_form_is_reproduced(float64):
-    """The theorem minimises and has xᵀHx ≤ δ', so r → −r and δ' = 2δ here."""
+    """Theorem 2 minimises and has xᵀHx ≤ δ', so r → −r and δ' = 2δ here."""
     batch = draw("spread", np.random.default_rng(5), 2 * PER_FAMILY, 1, scales=False)
     solution = jax.tree.map(np.asarray, solved(batch))
     checked = 0
@@ -135,7 +135,7 @@ def test_the_paper_s_closed_form_is_reproduced(float64):
             np.testing.assert_allclose(solution.lam[p], lam, rtol=1e-9)
             np.testing.assert_allclose(solution.nu[p, 0], nu, rtol=1e-7, atol=1e-9)
             checked += 1
-        elif c > 0:  # the plane misses the ball: the paper's recovery step, −√(2δ/s) H⁻¹b
+        elif c > 0:  # the plane misses the ball: the paper's recovery step (14), −√(2δ/s) H⁻¹b
             assert solution.alpha[p] == 0
             np.testing.assert_allclose(solution.beta[p, 0], np.sqrt(size / s), rtol=1e-12)
     assert checked > 1000

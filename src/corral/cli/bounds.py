@@ -1,4 +1,4 @@
-"""`corral bounds`: every result of the paper, checked on random finite CMDPs."""
+"""`corral bounds`: check every result of the paper on random finite CMDPs."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corral.cli import parse
+from corral.cli.flags import parse
 
 if TYPE_CHECKING:
     from corral.tabular.survey import Survey
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Config:
     """Check every theoretical result of the paper on random finite CMDPs and random pairs of policies.
 
-    Each claim is evaluated exactly, for policies near and far apart, for updates and on a CMDP that attains
-    the bounds. Prints a table and saves a figure; the exit status is 1 if any claim is violated.
+    The command evaluates each claim exactly: for policies near and far apart, for updates, and on a CMDP that attains
+    the bounds. It prints a table and saves a figure. The exit status is 1 if any claim is violated.
     """
 
     cmdps: int = 500
@@ -30,7 +30,7 @@ class Config:
     actions: int = 4
     """Actions in each state."""
     seed: int = 0
-    """Seed; CMDP k depends on this and on k alone."""
+    """Seed. CMDP k depends on the seed and on k alone."""
     out: Path = Path("runs/bounds")
     """Folder for bounds.png and bounds.json."""
     json: bool = False
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     """Run the command; 0 if every claim held, 1 if not."""
     config = parse(Config, argv, "bounds")
     from corral.report.bounds_figure import bounds_figure
-    from corral.report.style import replacing
+    from corral.running.files import write_atomically
     from corral.tabular.survey import survey
 
     began = time.perf_counter()
@@ -51,8 +51,7 @@ def main(argv: list[str]) -> int:
     figure = config.out / "bounds.png"
     bounds_figure(found, config.states, config.actions, config.seed, figure)
     report = _report(config, found, seconds)
-    with replacing(config.out / "bounds.json") as temporary:
-        temporary.write_text(json.dumps(report, indent=2) + "\n")
+    write_atomically(config.out / "bounds.json", (json.dumps(report, indent=2) + "\n").encode())
     if config.json:
         print(json.dumps(report))
     else:
@@ -88,9 +87,9 @@ def _print_table(config: Config, found: "Survey", seconds: float, figure: Path) 
         table.add_row(tally.result, f"{len(tally.errors):,}", f"{tally.violations:,}", *cells, style=style)
     console.print(table)
     console.print(
-        "median, min, max: tightness, the true over the allowed error; 1 is attained\n"
-        "gap: the most an equality is missed by; ratio: the older bound's allowed error\n"
-        "over this one's, median",
+        "median, min, max: tightness, the true error over the allowed error; 1 is attained\n"
+        "gap: the largest error of an equality; ratio: the error that the older bound\n"
+        "allows over the error that this one allows, median",
         style="dim",
         highlight=False,
     )

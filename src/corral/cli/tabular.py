@@ -1,4 +1,4 @@
-"""`corral tabular`: exact CPO on a gridworld, against the optimum by linear programming."""
+"""`corral tabular`: run exact CPO on a gridworld and compare it with the optimum from a linear program."""
 
 import json
 import sys
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corral.cli import parse
+from corral.cli.flags import parse
 
 if TYPE_CHECKING:
     from corral.tabular.gridworld import Gridworld
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config:
-    """Exact CPO on a gridworld with fire, water and an energy budget, against the linear-programming optimum.
+    """Run exact CPO on a gridworld with fire, water and an energy budget, and compare it with the optimum.
 
-    Nothing is sampled. Every update is held to the paper's promises; the exit status is 1 if one is broken.
+    The command samples nothing; the optimum is that of a linear program. It checks the paper's claims on every update.
+    The exit status is 1 if one is violated.
     """
 
     delta: float = 0.01
     """Size of the trust region: the largest mean KL of an update."""
     iterations: int = 300
-    """The most updates to make; the run ends sooner when no step of any size helps."""
+    """The largest number of updates; the run ends sooner when no step of any size helps."""
     seed: int = 0
-    """Seed of the first policy, whose logits are standard normal."""
+    """Seed of the first policy, which has standard normal logits."""
     out: Path = Path("runs/tabular")
     """Folder for tabular.png, tabular-grid.png and tabular.json."""
     json: bool = False
@@ -34,13 +35,13 @@ class Config:
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; 0 if every promise of the paper held, 1 if not."""
+    """Run the command; 0 if every claim of the paper held, 1 if not."""
     config = parse(Config, argv, "tabular")
     import numpy as np
 
     from corral.errors import require
     from corral.report.gridworld_figures import grid_figure, progress_figure
-    from corral.report.style import replacing
+    from corral.running.files import write_atomically
     from corral.tabular.cpo import exact_cpo
     from corral.tabular.gridworld import gridworld
     from corral.tabular.guaranteed import guaranteed_updates
@@ -63,8 +64,7 @@ def main(argv: list[str]) -> int:
     }
     grid_figure(world, maps, config.out / "tabular-grid.png")
     report = _report(config, world, best, cpo, guaranteed)
-    with replacing(config.out / "tabular.json") as temporary:
-        temporary.write_text(json.dumps(report, indent=2) + "\n")
+    write_atomically(config.out / "tabular.json", (json.dumps(report, indent=2) + "\n").encode())
     if config.json:
         print(json.dumps(report))
     else:

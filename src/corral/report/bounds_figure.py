@@ -17,7 +17,7 @@ __all__ = ["bounds_figure"]
 
 
 def bounds_figure(found: Survey, states: int, actions: int, seed: int, path: Path) -> None:
-    """The bounds along a path of policies; error against allowance; older against new allowance."""
+    """Draw three panels: the bounds along a path of policies, errors against allowances, older against new allowances."""
     require_kind("found", found, Survey)
     require(len(found.tallies) > 0, "found must hold instances, got an empty survey")
     require_count("states", states, 2)
@@ -67,7 +67,7 @@ def _error_against_allowance(ax: Any, found: Survey) -> None:
         "fork": ("the fork, which attains it", BLACK),
     }
     for kind, (label, colour) in labels.items():
-        # Errors at rounding level say nothing of the bound.
+        # Errors as small as rounding show nothing about the bound.
         shown = (kinds == kind) & (error > 1e-12)
         ax.scatter(allowance[shown], error[shown], s=7, color=colour, alpha=0.6, lw=0, label=label)
     ends = np.array([allowance[allowance > 0].min() / 2, allowance.max() * 2])

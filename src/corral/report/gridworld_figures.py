@@ -1,4 +1,4 @@
-"""The figures of `corral tabular`: exact CPO on its way to the optimum, and where its policies go."""
+"""The figures of `corral tabular`: how exact CPO approaches the optimum, and where its policies go."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ _UNLIKELY = _LIKELY | {"arrowstyle": "-"}
 
 
 def progress_figure(world: Gridworld, cpo: Run, guaranteed: Run, best: Optimum, path: Path) -> None:
-    """J and each J_Cᵢ of every policy, against the optimum and the limits."""
+    """Draw J and each J_Cᵢ of every policy of two runs, with the optimum and the limits."""
     require_kind("world", world, Gridworld)
     require_kind("best", best, Optimum)
     for argument, run in (("cpo", cpo), ("guaranteed", guaranteed)):
@@ -52,7 +52,7 @@ def progress_figure(world: Gridworld, cpo: Run, guaranteed: Run, best: Optimum, 
 
 
 def grid_figure(world: Gridworld, policies: dict[str, Evaluation], path: Path) -> None:
-    """Where each policy spends its time (grey) and what it does there (lines as long as √probability)."""
+    """Draw a map for each policy: its time in each cell (grey) and its actions there (lines as long as √probability)."""
     require_kind("world", world, Gridworld)
     require(len(policies) > 0, "policies must not be empty")
     for title, policy in policies.items():
@@ -96,7 +96,7 @@ def _draw_cells(ax: Any, world: Gridworld) -> None:
 
 def _draw_actions(ax: Any, world: Gridworld, policy: Evaluation) -> None:
     for (i, j), share, probabilities in zip(world.cells, policy.d, policy.policy, strict=True):
-        # What the courier would do where it never is says nothing, and at the goal every action is the same.
+        # Leave out cells that the courier never visits, and the goal, where every action does the same.
         if share < 1e-4 or world.rows[i][j] == "G":
             continue
         lengths = np.where(probabilities > 0.01, np.sqrt(probabilities), 0.0)

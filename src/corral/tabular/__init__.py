@@ -1,5 +1,6 @@
-"""Finite CMDPs, where everything is exact: values, optima, the paper's bounds and CPO itself.
+"""Finite constrained Markov decision processes (CMDPs), where values, optima, the paper's bounds and CPO are exact.
 
-`cmdp` evaluates policies, `optimum` solves by linear programming, `bounds` has one function per result of the
-paper and `older_bounds` those it improves on, `survey` checks them all; `cpo` and `guaranteed` learn.
+`cmdp` evaluates policies, `optimum` finds the best one by linear programming, `bounds` has one function per result of
+the paper, `older_bounds` has the results that the paper improves on, and `survey` checks all of them on random CMDPs.
+`cpo` and `guaranteed` learn policies. The paper is "Constrained Policy Optimization", Achiam et al. 2017.
 """

@@ -1,15 +1,16 @@
-"""The paper's results, one function each, evaluated exactly on a pair of policies of a finite CMDP.
+"""The results of the CPO paper (Achiam et al. 2017), one function each, exact for two policies of a finite CMDP.
 
-Notation: `old` is π (or π_k), `new` is π' (or π_{k+1}), both from `corral.tabular.cmdp.evaluate`. `signal`
-picks what is bounded: 0 is the reward, i = 1..m is cost Cᵢ in place of R. f is any function of states, (S,).
+Notation: `old` is π (or π_k), `new` is π' (or π_{k+1}), both from `corral.tabular.cmdp.evaluate`. `signal` says
+which return the result is about: 0 is the reward R, i = 1..m is cost Cᵢ in place of R. f is any function of states, (S,).
+Numbers of equations and results are those printed in the paper; docs/theory.md has the table.
 
-    δ̄_f(s, a) = E_{s'~P}[R(s, a, s') + γf(s') − f(s)]          (the paper's δ_f, averaged over s')
+    δ̄_f(s, a) = E_{s'~P}[R(s, a, s') + γf(s') − f(s)]          (the mean over s' of the paper's δ_f)
     ε_f       = max_s |E_{a~π'} δ̄_f(s, a)|
     L_f       = E_{s~d^π}[Σ_a (π'(a|s) − π(a|s)) δ̄_f(s, a)]
     D̄_TV      = E_{s~d^π}[½Σ_a |π'(a|s) − π(a|s)|],   D̄_KL = E_{s~d^π}[KL(π'‖π)[s]]
 
-The paper's importance ratio, E_{a~π}[(π'/π − 1)·], is written as Σ_a (π' − π)·, which is also right where
-π(a|s) = 0 < π'(a|s); the KL is infinite there, and the bounds that use it hold vacuously.
+The code writes the paper's importance ratio E_{a~π}[(π'/π − 1)·] as Σ_a (π' − π)·, which is also right where
+π(a|s) = 0 < π'(a|s). The KL is infinite there, and the bounds that use it hold trivially.
 """
 
 import math
@@ -54,7 +55,7 @@ __all__ = [
 ]
 
 ROUNDING = 1e-10
-"""A claim is violated only beyond this share of the largest term that entered it: float64 carries 1e-16, and
+"""A claim counts as violated if it fails by more than this share of its largest term: float64 is exact to 1e-16, and
 solving with I − γP_π loses at most a factor (1+γ)/(1−γ) of that."""
 
 Side = Literal["lower", "upper", "both"]
@@ -62,12 +63,12 @@ Side = Literal["lower", "upper", "both"]
 
 @dataclass(frozen=True)
 class Bound:
-    """A claim about `value`: it lies within `allowance` of `estimate`, on the side the result speaks of."""
+    """The claim that `value` lies within `allowance` of `estimate`, on one side or on both."""
 
     value: float
     estimate: float
     allowance: float
-    """≥ 0; zero for an identity, inf for a vacuous bound."""
+    """≥ 0; zero for an equality, infinite for a bound that says nothing."""
     side: Side
     """lower: value ≥ estimate − allowance; upper: value ≤ estimate + allowance; both: both."""
     scale: float
@@ -75,34 +76,29 @@ class Bound:
 
     @property
     def error(self) -> float:
-        """By how much the value leaves the estimate, in the direction that the claim limits."""
+        """The distance of the value from the estimate in the direction that the claim limits; negative on the other side."""
         if self.side == "both":
             return abs(self.value - self.estimate)
         return self.estimate - self.value if self.side == "lower" else self.value - self.estimate
 
     @property
     def slack(self) -> float:
-        """What is left of the allowance; negative beyond rounding means violated."""
+        """The allowance minus the error; the claim is violated where this is negative beyond rounding."""
         return self.allowance - self.error
 
     @property
     def holds(self) -> bool:
-        """Whether the claim is true up to rounding; a NaN anywhere makes it false."""
+        """Whether the claim is true up to rounding; with a NaN in any field it is not."""
         return self.slack >= -ROUNDING * self.scale
 
     @property
     def tightness(self) -> float:
-        """error/allowance: 1 where the bound is attained, negative on the safe side, NaN if none."""
+        """error/allowance: 1 where the bound is attained, negative on the safe side, NaN if the allowance is zero."""
         return self.error / self.allowance if self.allowance > 0 else math.nan
-
-    @property
-    def relative_gap(self) -> float:
-        """|value − estimate| as a share of the scale: by how much an identity is missed."""
-        return abs(self.value - self.estimate) / self.scale if self.scale > 0 else 0.0
 
 
 def flow_lemma(policy: Evaluation, f: ArrayLike) -> Bound:
-    """First lemma: (1−γ)E_μ[f] + E_{d^π, π, P}[γf(s')] − E_{d^π}[f] = 0, for any f."""
+    """Lemma 1, equation (19): (1−γ)E_μ[f] + E_{d^π, π, P}[γf(s')] − E_{d^π}[f] = 0, for any f."""
     require_kind("policy", policy, Evaluation)
     values, cmdp = _state_function(policy, f), policy.cmdp
     arriving = np.einsum("s,sa,sat,t->", policy.d, policy.policy, cmdp.P, values)
@@ -111,14 +107,14 @@ def flow_lemma(policy: Evaluation, f: ArrayLike) -> Bound:
 
 
 def performance_difference(old: Evaluation, new: Evaluation, signal: int = 0) -> Bound:
-    """Equation (connection): J(π') − J(π) = E_{s~d^π', a~π'}[A^π(s, a)]/(1−γ)."""
+    """Equation (1): J(π') − J(π) = E_{s~d^π', a~π'}[A^π(s, a)]/(1−γ)."""
     require_signal(old, new, signal)
     advantage = new.d @ np.sum(new.policy * old.A[signal], axis=1)
     return change_bound(old, new, signal, float(advantage) / (1 - old.cmdp.gamma), 0.0, "both")
 
 
 def occupation_lemma(old: Evaluation, new: Evaluation, f: ArrayLike, signal: int = 0) -> Bound:
-    """Second lemma: |J(π') − J(π) − L_f/(1−γ)| ≤ 2ε_f·D_TV(d^π'‖d^π)/(1−γ), for any f."""
+    """Lemma 2, equations (23) and (24): |J(π') − J(π) − L_f/(1−γ)| ≤ 2ε_f·D_TV(d^π'‖d^π)/(1−γ), for any f."""
     L, epsilon_f, size = surrogate_terms(old, new, f, signal)
     horizon = 1 / (1 - old.cmdp.gamma)
     apart = float(np.abs(new.d - old.d).sum()) / 2
@@ -126,7 +122,7 @@ def occupation_lemma(old: Evaluation, new: Evaluation, f: ArrayLike, signal: int
 
 
 def divergence_lemma(old: Evaluation, new: Evaluation) -> Bound:
-    """Third lemma: ‖d^π' − d^π‖₁ ≤ 2γ/(1−γ)·D̄_TV."""
+    """Lemma 3, equation (25): ‖d^π' − d^π‖₁ ≤ 2γ/(1−γ)·D̄_TV."""
     require_pair(old, new)
     horizon = 1 / (1 - old.cmdp.gamma)
     apart = float(np.abs(new.d - old.d).sum())
@@ -134,61 +130,67 @@ def divergence_lemma(old: Evaluation, new: Evaluation) -> Bound:
 
 
 def theorem_1(old: Evaluation, new: Evaluation, f: ArrayLike, signal: int = 0) -> Bound:
-    """D⁻ ≤ J(π') − J(π) ≤ D⁺ with D± = L_f/(1−γ) ± 2γε_f/(1−γ)²·D̄_TV, for any f."""
+    """Theorem 1, equation (4): D⁻ ≤ J(π') − J(π) ≤ D⁺ with D± = L_f/(1−γ) ± 2γε_f/(1−γ)²·D̄_TV, for any f."""
     return _theorem_1(old, new, f, signal, "both", mean_tv(old, new))
 
 
 def remark_equality(old: Evaluation, new: Evaluation, signal: int = 0) -> Bound:
-    """Remark: f = V^π' makes ε_f zero and the bounds an equality, J(π') − J(π) = L_f/(1−γ)."""
+    """The remark after Lemma 2: f = V^π' makes ε_f zero and the bounds an equality, J(π') − J(π) = L_f/(1−γ)."""
     require_signal(old, new, signal)
     L, _, size = surrogate_terms(old, new, new.V[signal], signal)
     return change_bound(old, new, signal, L / (1 - old.cmdp.gamma), 0.0, "both", size)
 
 
 def corollary_1(old: Evaluation, new: Evaluation) -> Bound:
-    """J(π') − J(π) ≥ E_{s~d^π, a~π'}[A^π − 2γε/(1−γ)·D_TV(π'‖π)[s]]/(1−γ),  ε = max_s |E_{a~π'}A^π|."""
+    """Corollary 1, equation (5), with ε = max_s |E_{a~π'}A^π|.
+
+    J(π') − J(π) ≥ E_{s~d^π, a~π'}[A^π − 2γε/(1−γ)·D_TV(π'‖π)[s]]/(1−γ)
+    """
     return _corollary(old, new, 0, "lower", mean_tv(old, new))
 
 
 def corollary_2(old: Evaluation, new: Evaluation, cost: int) -> Bound:
-    """J_Cᵢ(π') − J_Cᵢ(π) ≤ E_{s~d^π, a~π'}[A^π_Cᵢ + 2γε_Cᵢ/(1−γ)·D_TV(π'‖π)[s]]/(1−γ),  i = `cost`."""
+    """Corollary 2, equation (6), with ε_Cᵢ = max_s |E_{a~π'}A^π_Cᵢ| and i = `cost` in 1..m.
+
+    J_Cᵢ(π') − J_Cᵢ(π) ≤ E_{s~d^π, a~π'}[A^π_Cᵢ + 2γε_Cᵢ/(1−γ)·D_TV(π'‖π)[s]]/(1−γ)
+    """
     _require_cost(old, new, cost)
     return _corollary(old, new, cost, "upper", mean_tv(old, new))
 
 
 def pinsker_jensen(old: Evaluation, new: Evaluation) -> Bound:
-    """Equation (tvkl), the ends of its chain: D̄_TV ≤ √(½D̄_KL)."""
+    """The first and last term of equation (7): D̄_TV ≤ √(½D̄_KL)."""
     return Bound(mean_tv(old, new), 0.0, mean_tv_from_kl(old, new), "upper", 1.0)
 
 
 def corollary_3_theorem(old: Evaluation, new: Evaluation, f: ArrayLike, signal: int = 0) -> Bound:
-    """Corollary 3 in Theorem 1: √(½D̄_KL) for D̄_TV."""
+    """Corollary 3 applied to Theorem 1: √(½D̄_KL) takes the place of D̄_TV."""
     return _theorem_1(old, new, f, signal, "both", mean_tv_from_kl(old, new))
 
 
 def corollary_3_reward(old: Evaluation, new: Evaluation) -> Bound:
-    """Corollary 3 in Corollary 1: √(½D̄_KL) for D̄_TV."""
+    """Corollary 3 applied to Corollary 1: √(½D̄_KL) takes the place of D̄_TV."""
     return _corollary(old, new, 0, "lower", mean_tv_from_kl(old, new))
 
 
 def corollary_3_cost(old: Evaluation, new: Evaluation, cost: int) -> Bound:
-    """Corollary 3 in Corollary 2: √(½D̄_KL) for D̄_TV."""
+    """Corollary 3 applied to Corollary 2: √(½D̄_KL) takes the place of D̄_TV."""
     _require_cost(old, new, cost)
     return _corollary(old, new, cost, "upper", mean_tv_from_kl(old, new))
 
 
 def proposition_1(old: Evaluation, new: Evaluation, delta: float) -> Bound:
-    """J(π_{k+1}) − J(π_k) ≥ −√(2δ)γε/(1−γ)²,  ε = max_s |E_{a~π_{k+1}}A^{π_k}|.
+    """Proposition 1, equation (9): J(π_{k+1}) − J(π_k) ≥ −√(2δ)γε/(1−γ)²,  ε = max_s |E_{a~π_{k+1}}A^{π_k}|.
 
-    Its premises are what `is_trust_region_update` checks.
+    `is_trust_region_update` checks its premises.
     """
     return change_bound(old, new, 0, 0.0, _worst_case(old, new, delta, 0), "lower")
 
 
 def proposition_2(old: Evaluation, new: Evaluation, delta: float, cost: int) -> Bound:
-    """J_Cᵢ(π_{k+1}) ≤ dᵢ + √(2δ)γε_Cᵢ/(1−γ)²,  ε_Cᵢ = max_s |E_{a~π_{k+1}}A^{π_k}_Cᵢ|,  i = `cost` in 1..m.
+    """Proposition 2: J_Cᵢ(π_{k+1}) ≤ dᵢ + √(2δ)γε_Cᵢ/(1−γ)²,  ε_Cᵢ = max_s |E_{a~π_{k+1}}A^{π_k}_Cᵢ|,  i = `cost` in 1..m.
 
-    Its premises are what `is_constrained_update` checks.
+    `is_constrained_update` checks its premises.
     """
     _require_cost(old, new, cost)
     worst = _worst_case(old, new, delta, cost)
@@ -197,13 +199,13 @@ def proposition_2(old: Evaluation, new: Evaluation, delta: float, cost: int) -> 
 
 
 def is_trust_region_update(old: Evaluation, new: Evaluation, delta: float) -> bool:
-    """What Proposition 1 uses of the argmax π_{k+1} of (trpo): D̄_KL ≤ δ, and surrogate ≥ 0."""
+    """Whether π_{k+1} has what the proof of Proposition 1 takes from the update (8): D̄_KL ≤ δ and surrogate ≥ 0."""
     inside = mean_kl(old, new) <= _positive(delta) * (1 + ROUNDING)
     return inside and surrogate(old, new, 0) >= -ROUNDING * largest(old.V[0])
 
 
 def is_constrained_update(old: Evaluation, new: Evaluation, delta: float, cost: int) -> bool:
-    """What Proposition 2 uses of the argmax π_{k+1} of (cpo): D̄_KL ≤ δ, and J_Cᵢ(π_k) + surrogateᵢ ≤ dᵢ."""
+    """Whether π_{k+1} has what Proposition 2 takes from the update (10): D̄_KL ≤ δ and J_Cᵢ(π_k) + surrogateᵢ ≤ dᵢ."""
     _require_cost(old, new, cost)
     inside = mean_kl(old, new) <= _positive(delta) * (1 + ROUNDING)
     excess = float(old.returns[cost] - old.cmdp.limits[cost - 1]) + surrogate(old, new, cost)
@@ -230,9 +232,9 @@ def change_bound(
     side: Side,
     size: float = 0.0,
 ) -> Bound:
-    """A claim about J(π') − J(π); `size` is the magnitude of what the estimate averages."""
+    """A claim about J(π') − J(π); `size` is the largest magnitude that the estimate averages over."""
     require_signal(old, new, signal)
-    # J(π') − J(π) cancels terms as large as the values.
+    # The terms that cancel in J(π') − J(π) are as large as the values.
     cancelled = max(largest(old.V[signal]), largest(new.V[signal]), size / (1 - old.cmdp.gamma))
     finite_allowance = allowance if math.isfinite(allowance) else 0.0
     change = float(new.returns[signal] - old.returns[signal])
@@ -264,7 +266,7 @@ def _worst_case(old: Evaluation, new: Evaluation, delta: float, signal: int) -> 
 
 
 def _times(coefficient: float, divergence: float) -> float:
-    """coefficient·divergence; an infinite divergence allows anything, also where the coefficient is zero."""
+    """coefficient·divergence, but infinite wherever the divergence is, also where the coefficient is zero."""
     return coefficient * divergence if math.isfinite(divergence) else math.inf
 
 

@@ -3,7 +3,7 @@
     J(π)    = E[Σ_t γ^t R(s_t, a_t, s_{t+1})],   s_0 ~ μ, a_t ~ π(·|s_t), s_{t+1} ~ P(·|s_t, a_t)
     J_Cᵢ(π) = the same with Cᵢ for R;            feasible policies have J_Cᵢ(π) ≤ dᵢ for i = 1..m
 
-Everything is float64 NumPy and solved, never sampled.
+All numbers are float64 NumPy, from linear solves, without sampling.
 """
 
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ __all__ = ["CMDP", "Evaluation", "evaluate"]
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike as ArrayLike
 else:
-    # NumPy spells it as a union that run-time checkers read more strictly than static ones: no plain floats.
+    # The run-time type checker of the tests refuses plain floats for NumPy's union type.
     ArrayLike = Any
 
-# Distributions may be off by a float32 rounding; they are rescaled to sum to one in float64.
+# Sums may be off by float32 rounding: `as_distribution` rescales them to one in float64.
 _SUM_TOLERANCE = 1e-6
 
 
@@ -94,7 +94,7 @@ class CMDP:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A policy and everything the theory says about it, exactly.
+    """A policy with its exact state distribution, values, advantages and returns.
 
     The k = 1 + m rows of `V`, `Q`, `A` and `returns` are the reward (row 0) and the m costs (rows 1..m).
     """
@@ -105,9 +105,9 @@ class Evaluation:
     d: Float64[np.ndarray, " S"]
     """d^π = (1−γ) Σ_t γ^t P(s_t = s | π): the discounted future state distribution."""
     V: Float64[np.ndarray, "k S"]
-    """Σ_t γ^t of the signal from s on."""
+    """The expected discounted sum of each signal from state s on."""
     Q: Float64[np.ndarray, "k S A"]
-    """The same from (s, a) on."""
+    """The same from state s and action a on."""
     A: Float64[np.ndarray, "k S A"]
     """Advantages Q − V."""
     returns: Float64[np.ndarray, " k"]
@@ -130,16 +130,16 @@ class Evaluation:
 
 
 def evaluate(cmdp: CMDP, policy: ArrayLike) -> Evaluation:
-    """Solve for every exact quantity of `policy` (states, actions).
+    """Solve for the exact state distribution, values, advantages and returns of `policy` (states, actions).
 
     d^π = (1−γ)(I − γP_π)⁻¹μ,   V = (I − γP_π)⁻¹r_π,   Q(s, a) = r(s, a) + γ Σ_t P(t|s, a) V(t),   J = μᵀV
-    (the paper's P_π has columns, ours rows, that sum to one).
+    (d^π is equation (18) of the paper, whose P_π has columns that sum to one; here rows do).
     """
     require_kind("cmdp", cmdp, CMDP)
     pi = as_policy("policy", policy, cmdp)
     signals = signals_of(cmdp)
     resolvent = np.eye(cmdp.states) - cmdp.gamma * np.einsum("sa,sat->st", pi, cmdp.P)
-    # The exact d is never negative; the solver's rounding may be.
+    # The exact d is never negative; rounding in the solver can make it so.
     d = np.maximum(np.linalg.solve(resolvent.T, (1 - cmdp.gamma) * cmdp.mu), 0.0)
     V = np.linalg.solve(resolvent, np.einsum("sa,ksa->sk", pi, signals)).T
     Q = signals + cmdp.gamma * np.einsum("sat,kt->ksa", cmdp.P, V)
@@ -165,7 +165,7 @@ def signals_of(cmdp: CMDP) -> Float64[np.ndarray, "k S A"]:
 
 
 def as_policy(name: str, policy: ArrayLike, cmdp: CMDP) -> Float64[np.ndarray, "S A"]:
-    """`policy` as a validated float64 array (states, actions) whose rows sum to one."""
+    """Return `policy` as a validated float64 array (states, actions) whose rows sum to one."""
     array = as_floats(name, policy)
     require_shape(name, array, (cmdp.states, cmdp.actions), "(states, actions)")
     return as_distribution(name, array)
@@ -174,7 +174,7 @@ def as_policy(name: str, policy: ArrayLike, cmdp: CMDP) -> Float64[np.ndarray, "
 def as_floats(
     name: str, value: ArrayLike, shape: tuple[int, ...] | None = None
 ) -> Float64[np.ndarray, "..."]:
-    """`value` as a new float64 array, finite, of `shape` if one is given."""
+    """Return `value` as a new array of finite float64 numbers, of `shape` if one is given."""
     try:
         array = np.array(value)
     except ValueError:
@@ -187,7 +187,7 @@ def as_floats(
 
 
 def as_distribution(name: str, p: Float64[np.ndarray, "... n"]) -> Float64[np.ndarray, "... n"]:
-    """`p` rescaled so that its last axis sums to one exactly; negative entries and other sums are errors."""
+    """Return `p` rescaled to sum to one along its last axis; negative entries and sums far from one are errors."""
     negative = np.argwhere(p < 0)
     if len(negative):
         where = tuple(int(i) for i in negative[0])

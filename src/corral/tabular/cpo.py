@@ -1,4 +1,4 @@
-"""Exact CPO on a tabular softmax policy: nothing is sampled, every update is held to the paper's word."""
+"""Exact CPO on a tabular softmax policy: it samples nothing and checks the paper's bounds on every update."""
 
 import math
 
@@ -28,11 +28,11 @@ _SMALLEST = 1e-10
 
 
 def exact_cpo(cmdp: CMDP, start: ArrayLike, delta: float = 0.1, iterations: int = 300) -> Run:
-    """CPO from the policy `start` (S, A), in which every action must be possible; it may break the limits.
+    """Run CPO from the policy `start` (S, A), which must give every action a probability and may break the limits.
 
-    Each update maximises the surrogate under the surrogate constraints and D̄_KL(π‖π_k) ≤ δ, the paper's
-    (cpo), by `trust_region.dual` and a line search. A refused step quarters δ; a step taken doubles it, up to
-    its first value. The run has converged when δ is down to nothing: no step of any size helps.
+    Each update is the paper's equation (10): it maximises the surrogate under the surrogate constraints and
+    D̄_KL(π‖π_k) ≤ δ, by `trust_region.dual` and a line search. A refused step quarters δ; an accepted step doubles
+    it, up to its first value. The run has converged when δ has shrunk to 1e-10 of that: no step of any size helps.
     """
     require_in("delta", delta, 0.0, math.inf, closed="()")
     require_count("iterations", iterations, 0)
@@ -50,10 +50,9 @@ def exact_cpo(cmdp: CMDP, start: ArrayLike, delta: float = 0.1, iterations: int 
 
 
 def _line_search(old: Evaluation, logits: Table, step: Table, delta: float, case: dual.Case) -> float:
-    """The first share 0.8^j of the step that keeps the constraints of (cpo), 0 if none does.
+    """The first share 0.8^j of the step that keeps the constraints of the paper's equation (10), 0 if none does.
 
-    D̄_KL ≤ δ, J_Cᵢ + surrogateᵢ ≤ max(dᵢ, J_Cᵢ) and, unless π_k breaks a limit, a better surrogate: the rule
-    of `trust_region.line_search`, here in NumPy like everything it checks.
+    They are D̄_KL ≤ δ, J_Cᵢ + surrogateᵢ ≤ max(dᵢ, J_Cᵢ) and, unless π_k breaks a limit, a better surrogate.
     """
     small = ROUNDING * sizes(old)
     excess = old.J_C - old.cmdp.limits
@@ -69,7 +68,7 @@ def _line_search(old: Evaluation, logits: Table, step: Table, delta: float, case
 
 
 def _claims(old: Evaluation, new: Evaluation, delta: float) -> dict[str, Bound]:
-    """Corollary 3 always; a proposition where the update meets its premises (recovery steps may not)."""
+    """Corollary 3, and each proposition whose premises the update meets (recovery steps may not)."""
     claims = {"corollary 3, reward": corollary_3_reward(old, new)}
     if is_trust_region_update(old, new, delta):
         claims["proposition 1"] = proposition_1(old, new, delta)

@@ -1,4 +1,4 @@
-"""Random CMDPs whose limits bind, random policies near and far, and a CMDP that attains Theorem 1."""
+"""Random CMDPs whose limits bind, random policies near and far, and a CMDP that attains the paper's Theorem 1."""
 
 import numpy as np
 from jaxtyping import Float64
@@ -30,12 +30,12 @@ _ATTEMPTS = 100
 def random_cmdp(
     rng: np.random.Generator, states: int, actions: int, constraints: int = 1, gamma: float = 0.9
 ) -> CMDP:
-    """A random CMDP that is strictly feasible and whose unconstrained optimum breaks every limit.
+    """Draw a strictly feasible CMDP whose unconstrained optimum breaks every limit.
 
     Transitions and start are Dirichlet (sparse rows, so that actions matter), rewards standard normal, costs
-    uniform on [0, 1]. With u the constraint returns of the unconstrained optimum and z the most by which some
-    policy undercuts u in all of them at once, dᵢ = uᵢ − ρᵢz with ρᵢ uniform on [0.2, 0.8]: every limit cuts
-    off the unconstrained optimum, and some policy satisfies all of them with room.
+    uniform on [0, 1]. Let u be the constraint returns of the unconstrained optimum, and z the largest margin by which
+    one policy undercuts all of them. The limits are dᵢ = uᵢ − ρᵢz with ρᵢ uniform on [0.2, 0.8]: every limit
+    excludes the unconstrained optimum, and some policy satisfies all of them with room.
     """
     require_kind("rng", rng, np.random.Generator)
     require_count("states", states, 1)
@@ -65,36 +65,37 @@ def random_cmdp(
 
 
 def random_policy(rng: np.random.Generator, cmdp: CMDP) -> Float64[np.ndarray, "S A"]:
-    """Each state's action distribution uniform on the simplex."""
+    """Draw the action distribution of each state uniformly from the simplex."""
     require_kind("rng", rng, np.random.Generator)
     require_kind("cmdp", cmdp, CMDP)
     return rng.dirichlet(np.ones(cmdp.actions), size=cmdp.states)
 
 
 def nearby_policy(rng: np.random.Generator, policy: ArrayLike, distance: float) -> Float64[np.ndarray, "S A"]:
-    """`policy` (S, A) with its logits moved by normal noise of size `distance`."""
+    """Add normal noise of size `distance` to the logits of `policy` (S, A)."""
     require_kind("rng", rng, np.random.Generator)
     policy = as_floats("policy", policy)
     require_shape("policy", policy, (None, None), "(states, actions)")
     policy = as_distribution("policy", policy)
-    # 100 in logits is a factor e^100 in odds, further than any pair of policies worth drawing.
+    # A distance of 100 changes odds by a factor e^100, further apart than any two policies worth drawing.
     require_in("distance", distance, 0.0, 100.0)
     moved = policy * np.exp(distance * rng.normal(size=policy.shape))
     return moved / moved.sum(axis=1, keepdims=True)
 
 
 def random_deterministic_policy(rng: np.random.Generator, cmdp: CMDP) -> Float64[np.ndarray, "S A"]:
-    """One action in each state, drawn uniformly."""
+    """Draw one action for each state, uniformly."""
     require_kind("rng", rng, np.random.Generator)
     require_kind("cmdp", cmdp, CMDP)
     return np.eye(cmdp.actions)[rng.integers(cmdp.actions, size=cmdp.states)]
 
 
 def fork(gamma: float = 0.9) -> CMDP:
-    """From state 0 to states 1 and 2 for ever; action 0 pays 1 in state 1 and −1 in 2, action 1 the reverse.
+    """A CMDP on which the paper's bounds are attained.
 
-    For the policies of `fork_policies` the divergence lemma, Theorem 1 with f = 0 or V^π and Corollaries 1
-    and 2 (the cost is −R) are attained as `tremble` goes to 0: no constant in them can be improved.
+    State 0 leads to state 1 or 2, for ever. Action 0 pays 1 in state 1 and −1 in state 2, action 1 the reverse; the
+    cost is −R. As `tremble` goes to 0, the policies of `fork_policies` attain the bounds of Lemma 3, Theorem 1 with
+    f = 0 or V^π, and Corollaries 1 and 2: no constant in them can be improved.
     """
     P = np.zeros((3, 2, 3))
     P[0, 0, 1] = P[0, 1, 2] = 1.0
@@ -107,10 +108,10 @@ def fork(gamma: float = 0.9) -> CMDP:
 def fork_policies(
     shift: float, tremble: float
 ) -> tuple[Float64[np.ndarray, "3 2"], Float64[np.ndarray, "3 2"]]:
-    """π uniform, and π' that moves `shift` from state 1 to state 2 and `tremble` to action 0 in both.
+    """The policies π and π' for `fork`: π is uniform, π' goes to state 2 by `shift` and to action 0 by `tremble` more often.
 
-    What π' does better in state 1 it does worse in state 2, which it reaches more often: as bad as Theorem 1
-    fears. ε = 2·tremble, and D̄_TV = (1−γ)·shift + γ·tremble, of which only the shift moves d^π.
+    π' gains in state 1 and loses as much in state 2, which it reaches more often: the worst case of Theorem 1.
+    ε = 2·tremble and D̄_TV = (1−γ)·shift + γ·tremble; only the shift moves d^π.
     """
     require_in("shift", shift, 0.0, 0.5)
     require_in("tremble", tremble, 0.0, 0.5)

@@ -20,7 +20,7 @@ S . . . # # . . . G
 . # . . # # . . # .
 . . . . . . . . . .
 """
-"""S start, G goal, # wall, F fire, W water; through the water is shortest, round the walls safe but long."""
+"""S start, G goal, # wall, F fire, W water. The way through the water is short, the way round the walls long and safe."""
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1), (0, 0))
 """Row and column steps of the actions north, east, south, west and wait."""
@@ -30,7 +30,7 @@ COSTS = ("fire", "water", "energy")
 
 @dataclass(frozen=True, eq=False)
 class Gridworld:
-    """The CMDP and where its states lie."""
+    """A gridworld as a CMDP, and the cell of each state."""
 
     cmdp: CMDP
     rows: tuple[str, ...]
@@ -45,10 +45,10 @@ def gridworld(
     gamma: float = 0.97,
     limits: ArrayLike = (1.0, 2.0, 25.0),
 ) -> Gridworld:
-    """A courier walks from S to G for reward 1 and is put back at S, for ever.
+    """Build the CMDP of a courier who walks from S to G for reward 1 and is put back at S, for ever.
 
-    A move goes astray to either side with probability slip/2 each; walls and the edge stop it. `limits` bound
-    the discounted numbers of fire cells entered, water cells entered and moves made.
+    A move goes to the left or right of its direction with probability slip/2 each; walls and the edge stop it. `limits`
+    bound the discounted numbers of fire cells entered, water cells entered and moves made.
     """
     require_in("slip", slip, 0.0, 1.0)
     require_shape("limits", limits, (len(COSTS),), ", ".join(COSTS))

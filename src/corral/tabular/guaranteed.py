@@ -1,4 +1,4 @@
-"""The update the paper derives CPO from: returns never fall, limits are never broken, and steps are small."""
+"""The update from which the paper derives CPO: returns never fall, policies never break a limit, and steps are small."""
 
 import numpy as np
 
@@ -12,19 +12,19 @@ from corral.trust_region import dual
 __all__ = ["guaranteed_updates"]
 
 _FIRST, _SMALLEST = 0.1, 1e-15
-"""Trust regions to begin and to end with."""
+"""Sizes of the first trust region, and of the one below which a run has converged."""
 
 
 def guaranteed_updates(cmdp: CMDP, start: ArrayLike, iterations: int = 300) -> Run:
-    """Penalised updates from the policy `start` (S, A): inside the limits, and with every action possible.
+    """Make the updates of the paper's Section 5.3 from `start` (S, A), inside the limits and with every action possible.
 
         π_{k+1} = argmax_π  surrogate(π) − α√D̄_KL(π‖π_k)
                   s.t.      J_Cᵢ(π_k) + surrogateᵢ(π) + βᵢ√D̄_KL(π‖π_k) ≤ dᵢ
         α = √2γε^π/(1−γ)²,   βᵢ = √2γε^π_Cᵢ/(1−γ)²           (the paper's objective, divided by 1−γ)
 
-    over Π_θ = {π_k and the steps that `trust_region.dual` proposes under three trust regions: the last one,
-    four times it and a quarter of it}. The ε are those of each candidate. Constants that hold for all π,
-    ε = max|A|, give the guarantee too, but once γ ≥ ½ their objective is nowhere positive: nothing moves.
+    The candidates are π_k and the steps that `trust_region.dual` proposes under three trust regions: the last one,
+    four times it and a quarter of it. Each candidate has its own ε. Constants that hold for all π, ε = max|A|, also give
+    the guarantee, but once γ ≥ ½ their objective is nowhere positive, and the policy never moves.
     """
     require_count("iterations", iterations, 0)
     logits, old = start_logits(cmdp, start)
@@ -41,7 +41,7 @@ def guaranteed_updates(cmdp: CMDP, start: ArrayLike, iterations: int = 300) -> R
 
 
 def _argmax(old: Evaluation, logits: Table, radius: float) -> tuple[Table, float, float, dual.Case]:
-    """(step, gain, trust region, case) of the best candidate; step and gain are 0 where staying is best."""
+    """(step, gain, trust region, case) of the best candidate; step and gain are 0 if no candidate beats π_k."""
     best = (np.zeros_like(logits), 0.0, radius, dual.Case.INSIDE)
     for delta in (4 * radius, radius, radius / 4):
         step, case = propose(old, logits, delta, guaranteed=True)
@@ -54,7 +54,7 @@ def _argmax(old: Evaluation, logits: Table, radius: float) -> tuple[Table, float
 
 
 def _claims(old: Evaluation, new: Evaluation, gain: float) -> dict[str, Bound]:
-    """The return rises by `gain` at least, and every limit holds."""
+    """The claims that the return rises by at least `gain` and that every limit holds."""
     claims = {"monotone": change_bound(old, new, 0, gain, 0.0, "lower")}
     for i, limit in enumerate(old.cmdp.limits):
         size = float(sizes(old)[i + 1])

@@ -1,4 +1,4 @@
-"""Divergences and surrogates of a pair of policies: π is `old`, π' is `new`, d^π weighs the states."""
+"""Divergences and surrogates of two policies: π is `old`, π' is `new`, and means over states are under d^π."""
 
 import math
 from dataclasses import dataclass
@@ -24,18 +24,18 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Promise:
-    """What π's own quantities say of candidate policies π', for the reward (column 0) and costs (1..m)."""
+    """Predictions for candidate policies π' from the exact values of π alone: reward (column 0) and costs (1..m)."""
 
     change: Float64[np.ndarray, "*n k"]
     """The surrogates E_{s~d^π, a~π'}[A^π]/(1−γ), in the units of J and J_C."""
     kl: Float64[np.ndarray, "*n"]
     """D̄_KL(π'‖π)."""
     worst: Float64[np.ndarray, "*n k"]
-    """By how much the truth may miss each surrogate, by Corollary 3: √2γε^π'/(1−γ)²·√D̄_KL."""
+    """The largest error of each surrogate, by the paper's Corollary 3: √2γε^π'/(1−γ)²·√D̄_KL."""
 
 
 def promise(old: Evaluation, policies: ArrayLike) -> Promise:
-    """Surrogates, mean KL and worst cases of one candidate policy (S, A) or of many at once (.., S, A)."""
+    """Predict returns, mean KL and worst-case errors of one candidate policy (S, A) or of many at once (.., S, A)."""
     require_kind("old", old, Evaluation)
     policies = as_floats("policies", policies)
     require(
@@ -47,20 +47,20 @@ def promise(old: Evaluation, policies: ArrayLike) -> Promise:
 
 
 def promise_of(old: Evaluation, policies: Float64[np.ndarray, "*n S A"]) -> Promise:
-    """`promise` for policies that are known to be such."""
+    """`promise` without its checks of `policies`."""
     gamma, visited = old.cmdp.gamma, old.d > 0
     change = np.einsum("s,...sa,ksa->...k", old.d, policies - old.policy, old.A) / (1 - gamma)
     kl = kl_rows(policies, old.policy)[..., visited] @ old.d[visited]
     epsilon = np.abs(np.einsum("...sa,ksa->...ks", policies, old.A)).max(axis=-1)
     root = np.broadcast_to(np.sqrt(2 * kl)[..., None], epsilon.shape)
-    # An infinite KL promises nothing, also where ε is zero.
+    # An infinite KL allows any error, also where ε is zero.
     worst = np.full(epsilon.shape, np.inf)
     np.multiply(root, gamma * epsilon / (1 - gamma) ** 2, out=worst, where=np.isfinite(root))
     return Promise(change, np.asarray(kl), worst)
 
 
 def surrogate(old: Evaluation, new: Evaluation, signal: int = 0) -> float:
-    """E_{s~d^π, a~π'}[A^π(s, a)]/(1−γ): the change of the return that π's own quantities promise."""
+    """E_{s~d^π, a~π'}[A^π(s, a)]/(1−γ): the change of the return from π to π' as predicted from π."""
     require_signal(old, new, signal)
     promised = old.d @ np.sum((new.policy - old.policy) * old.A[signal], axis=1)
     return float(promised) / (1 - old.cmdp.gamma)
@@ -85,7 +85,7 @@ def mean_tv(old: Evaluation, new: Evaluation) -> float:
 
 
 def kl(old: Evaluation, new: Evaluation) -> Float64[np.ndarray, " S"]:
-    """KL(π'‖π)[s] = Σ_a π' log(π'/π), infinite where π rules out what π' does."""
+    """KL(π'‖π)[s] = Σ_a π' log(π'/π), infinite where π' takes an action that π never takes."""
     require_pair(old, new)
     return kl_rows(new.policy, old.policy)
 
@@ -105,12 +105,12 @@ def mean_tv_from_kl(old: Evaluation, new: Evaluation) -> float:
 def kl_rows(p: Float64[np.ndarray, "... A"], q: Float64[np.ndarray, "... A"]) -> Float64[np.ndarray, "..."]:
     """KL(p‖q) along the last axis, with full relative accuracy also where p ≈ q.
 
-    KL = Σ q·φ(p/q − 1) with φ(t) = (1+t)log(1+t) − t ≥ 0. The textbook sum of p·log(p/q) cancels to rounding
-    where p ≈ q; here small t take the series φ(t) = t²/(1·2) − t³/(2·3) + t⁴/(3·4) − …, without cancellation.
+    KL = Σ q·φ(p/q − 1) with φ(t) = (1+t)log(1+t) − t ≥ 0. The terms of the textbook sum of p·log(p/q) cancel where
+    p ≈ q. For small t the series φ(t) = t²/(1·2) − t³/(2·3) + t⁴/(3·4) − … avoids that.
     """
     possible = q > 0
     t = np.divide(p - q, q, out=np.zeros(np.broadcast_shapes(p.shape, q.shape)), where=possible)
-    # For |t| < 0.02 what the series drops is below 1e-15 of what it keeps.
+    # For |t| < 0.02 the terms left out are below 1e-15 of the sum.
     small = np.where(np.abs(t) < 0.02, t, 0.0)
     series = small**2 * np.polynomial.polynomial.polyval(-small, [1 / (k * (k - 1)) for k in range(2, 10)])
     # φ(−1) = 1: an action that π' gives up.
@@ -125,14 +125,14 @@ def largest(values: Float64[np.ndarray, "..."]) -> float:
 
 
 def require_pair(old: Evaluation, new: Evaluation) -> None:
-    """Both policies must belong to one CMDP."""
+    """Require evaluations of two policies on the same CMDP."""
     require_kind("old", old, Evaluation)
     require_kind("new", new, Evaluation)
     require(old.cmdp is new.cmdp, "new must be evaluated on the same CMDP as old")
 
 
 def require_signal(old: Evaluation, new: Evaluation, signal: int) -> None:
-    """`signal` is 0 for the reward or 1..m for a cost."""
+    """Require two policies of one CMDP, and a signal: 0 for the reward or 1..m for a cost."""
     require_pair(old, new)
     m = old.cmdp.constraints
     require(signal in range(m + 1), f"signal must be 0 (the reward) or a cost 1..{m}, got {signal}")

@@ -1,4 +1,4 @@
-"""The bounds the paper improves on, in its notation, so that the improvement can be measured."""
+"""Older bounds that the CPO paper improves on, in its notation, to measure the improvement."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ __all__ = ["divergence_lemma_max_tv", "kakade_langford_2002", "schulman_2015", "
 
 
 def divergence_lemma_max_tv(old: Evaluation, new: Evaluation) -> Bound:
-    """‖d^π' − d^π‖₁ ≤ 2γ/(1−γ)·max_s D_TV(π'‖π)[s]: the worst state in place of the mean."""
+    """‖d^π' − d^π‖₁ ≤ 2γ/(1−γ)·max_s D_TV(π'‖π)[s]: Lemma 3 with the worst state in place of the mean."""
     require_pair(old, new)
     horizon = 1 / (1 - old.cmdp.gamma)
     value = float(np.abs(new.d - old.d).sum())
@@ -19,7 +19,7 @@ def divergence_lemma_max_tv(old: Evaluation, new: Evaluation) -> Bound:
 
 
 def schulman_2015(old: Evaluation, new: Evaluation, signal: int = 0) -> Bound:
-    """Schulman et al., Theorem 1, which extends Kakade and Langford's bound to all pairs of policies.
+    """Theorem 1 of Schulman et al. 2015, which extends Kakade and Langford's bound to all pairs of policies.
 
     |J(π') − J(π) − L/(1−γ)| ≤ 4γ·max_{s,a}|A^π|/(1−γ)²·(max_s D_TV(π'‖π)[s])²,   L = E_{s~d^π, a~π'}[A^π]
     """
@@ -27,7 +27,7 @@ def schulman_2015(old: Evaluation, new: Evaluation, signal: int = 0) -> Bound:
 
 
 def schulman_2015_kl(old: Evaluation, new: Evaluation, signal: int = 0) -> Bound:
-    """The same with max_s KL(π'‖π)[s] for the squared max-TV, as TRPO uses it."""
+    """The bound of `schulman_2015` with max_s KL(π'‖π)[s] in place of (max_s D_TV)², the form that TRPO uses."""
     return _schulman(old, new, signal, largest(kl(old, new)))
 
 

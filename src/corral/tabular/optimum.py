@@ -4,7 +4,7 @@ As π runs over the stationary policies, x(s, a) = d^π(s)π(a|s) runs over the 
 
     x ≥ 0,   Σ_a x(t, a) = (1−γ)μ(t) + γ Σ_{s,a} P(t|s, a) x(s, a)   for every state t,
 
-and every return is linear in it: J = ⟨x, r⟩/(1−γ), J_Cᵢ = ⟨x, cᵢ⟩/(1−γ).
+and every return is linear in x: J = ⟨x, r⟩/(1−γ), J_Cᵢ = ⟨x, cᵢ⟩/(1−γ).
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from corral.tabular.cmdp import CMDP, evaluate, require_kind
 
 __all__ = ["InfeasibleCMDP", "Optimum", "Safest", "interior_policy", "optimum", "safest"]
 
-# HiGHS's tightest: residuals of x, whose entries sum to one.
+# The tightest that HiGHS takes; they bound residuals of x, whose entries sum to one.
 _TOLERANCES = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
 
@@ -38,18 +38,18 @@ class Optimum:
     """An optimal stationary policy and its multipliers."""
 
     policy: Float64[np.ndarray, "S A"]
-    """π*, uniform in states it never visits."""
+    """π*, uniform in states that it never visits."""
     J: float
     """J(π*)."""
     J_C: Float64[np.ndarray, " m"]
     """J_Cᵢ(π*)."""
     multipliers: Float64[np.ndarray, " m"]
-    """νᵢ = ∂J*/∂dᵢ ≥ 0: what one more unit of limit i would earn; zero where the limit does not bind."""
+    """νᵢ = ∂J*/∂dᵢ ≥ 0: the return gained per unit of limit i; zero where the limit does not bind."""
 
 
 @dataclass(frozen=True, eq=False)
 class Safest:
-    """A policy that stays as far inside the limits as any, in its worst constraint."""
+    """The policy whose worst constraint is furthest inside its limit."""
 
     policy: Float64[np.ndarray, "S A"]
     """argmin_π max_i J_Cᵢ(π) − dᵢ."""
@@ -85,7 +85,7 @@ def optimum(cmdp: CMDP) -> Optimum:
 
 
 def safest(cmdp: CMDP) -> Safest:
-    """Minimise z over π and z subject to J_Cᵢ(π) − dᵢ ≤ z for every i; needs one constraint at least."""
+    """Minimise max_i J_Cᵢ(π) − dᵢ over all stationary policies; the CMDP must have a constraint."""
     require_kind("cmdp", cmdp, CMDP)
     require(cmdp.constraints > 0, "cmdp must have a constraint to be safe about, got none")
     flow, source = _flow_equations(cmdp)
@@ -107,10 +107,11 @@ def safest(cmdp: CMDP) -> Safest:
 
 
 def interior_policy(cmdp: CMDP) -> Float64[np.ndarray, "S A"]:
-    """A policy strictly inside every limit that may take any action: a safe start for a softmax policy.
+    """A policy strictly inside every limit that gives every action a probability: a safe start for a softmax policy.
 
-    Returns are linear in x, so x = (1−t)x_safest + t·x_uniform has J_C = (1−t)J_C(safest) + t·J_C(uniform).
-    t is the largest share, at most ½, that leaves half of the safest policy's margin in every constraint.
+    Returns are linear in the occupation measure x, so x = (1−t)x_safest + t·x_uniform has
+    J_C = (1−t)J_C(safest) + t·J_C(uniform). t is the largest share, at most ½, that leaves every constraint half of
+    the safest policy's margin.
     """
     require_kind("cmdp", cmdp, CMDP)
     uniform = evaluate(cmdp, np.full((cmdp.states, cmdp.actions), 1 / cmdp.actions))
@@ -131,20 +132,20 @@ def interior_policy(cmdp: CMDP) -> Float64[np.ndarray, "S A"]:
 
 
 def policy_of(x: Float64[np.ndarray, "S A"]) -> Float64[np.ndarray, "S A"]:
-    """π(a|s) = x(s, a)/Σ_a x(s, a), uniform where the state is never visited."""
+    """π(a|s) = x(s, a)/Σ_a x(s, a), uniform in states that are never visited."""
     x = np.maximum(x, 0.0)
     visits = x.sum(axis=1, keepdims=True)
     return np.divide(x, visits, out=np.full_like(x, 1 / x.shape[1]), where=visits > 0)
 
 
 def _flow_equations(cmdp: CMDP) -> tuple[Float64[np.ndarray, "S SA"], Float64[np.ndarray, " S"]]:
-    """F, f with F x = f: what flows into a state, discounted, flows out of it."""
+    """(F, f) such that F x = f are the equations of the polytope in the module's docstring."""
     stay = np.repeat(np.eye(cmdp.states), cmdp.actions, axis=1)
     arrive = cmdp.P.reshape(-1, cmdp.states).T
     return stay - cmdp.gamma * arrive, (1 - cmdp.gamma) * cmdp.mu
 
 
 def _solve(objective: Float64[np.ndarray, " n"], **program: Any) -> Any:
-    from scipy.optimize import linprog  # a second to import: only those who solve pay it
+    from scipy.optimize import linprog  # takes a second to import, so import it only to solve
 
     return linprog(objective, method="highs", options=_TOLERANCES, **program)

@@ -1,4 +1,4 @@
-"""Every result of the paper on many random CMDPs and policies, near and far, and how tight each is."""
+"""Check every result of the CPO paper on random CMDPs and pairs of policies, and measure how tight each one is."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -28,26 +28,26 @@ LONGEST_HORIZON = 100.0
 """1/(1−γ) is log-uniform between 1 and this."""
 MIXTURE_SHARE = 0.1
 CANDIDATES = 64
-"""Policies among which an update takes its argmax, π_k included."""
+"""The number of policies among which an update takes its argmax, π_k included."""
 
 Claim = tuple[str, Bound, Bound | None]
-"""The result's name, what it claims of an instance, and what the older bound claims of the same."""
+"""The name of a result, its claim on one instance, and the older bound's claim on the same instance, if there is one."""
 
 
 @dataclass
 class Tally:
-    """All instances of one result."""
+    """Statistics over all instances of one result."""
 
     result: str
     errors: list[float] = field(default_factory=list)
     allowances: list[float] = field(default_factory=list)
     older_allowances: list[float] = field(default_factory=list)
-    """What the older bound allows on the same instance; NaN where there is none."""
+    """The allowance of the older bound on each instance; NaN where there is no older bound."""
     tightness: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     """|value − estimate|."""
     pairs: list[str] = field(default_factory=list)
-    """How the policies of the instance were drawn."""
+    """How the two policies of each instance were drawn."""
     violations: int = 0
     identity: bool = False
     """Whether the result is an equality."""
@@ -64,9 +64,9 @@ class Tally:
         self.identity = bound.side == "both" and bound.allowance == 0
 
     def summary(self) -> dict[str, str | int | float | None]:
-        """The row of the table: counts, tightness (error/allowance) and the median of older/new allowance."""
+        """One row of the table: counts, tightness (error/allowance) and the median ratio of older to new allowance."""
         tightness = np.array(self.tightness)
-        # Vacuous (infinite) and trivial (zero) allowances have no tightness.
+        # Infinite and zero allowances have no tightness.
         tightness = tightness[np.isfinite(tightness) & np.isfinite(self.allowances)]
         row: dict[str, str | int | float | None] = {
             "result": self.result,
@@ -86,7 +86,7 @@ class Tally:
 
     @property
     def improvements(self) -> Float64[np.ndarray, " k"]:
-        """Older over new allowance on random policies, wherever both mean something."""
+        """Ratios of older to new allowance on random policies, wherever both are finite and the new one is positive."""
         new, old = np.array(self.allowances, dtype=float), np.array(self.older_allowances, dtype=float)
         usable = (new > 0) & np.isfinite(new) & np.isfinite(old) & (np.array(self.pairs) != "fork")
         return old[usable] / new[usable]
@@ -94,7 +94,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found, by result in the paper's order."""
+    """The tally of each result, in the paper's order, and the violations."""
 
     tallies: dict[str, Tally]
     broken: list[str]
@@ -102,7 +102,7 @@ class Survey:
 
     @property
     def violations(self) -> int:
-        """Over all results."""
+        """The number of violated claims."""
         return len(self.broken)
 
 
@@ -146,11 +146,11 @@ def _claims(rng: np.random.Generator, cmdp: CMDP) -> Iterator[tuple[str, Claim]]
 
 
 def _pair_claims(rng: np.random.Generator, old: Evaluation, new: Evaluation) -> Iterator[Claim]:
-    """Everything the paper says of an arbitrary pair of policies."""
+    """All results of the paper about an arbitrary pair of policies."""
     f = rng.normal(size=old.cmdp.states) * 10 ** rng.uniform(-1, 1)
     costs = range(1, old.cmdp.constraints + 1)
     yield "Lemma 1: flow, any f", paper.flow_lemma(new, f), None
-    yield "Equation 2", paper.performance_difference(old, new), None
+    yield "Equation 1", paper.performance_difference(old, new), None
     yield "Lemma 2: any f", paper.occupation_lemma(old, new, f), None
     yield "Lemma 3: divergence", paper.divergence_lemma(old, new), older.divergence_lemma_max_tv(old, new)
     yield "Theorem 1: any f", paper.theorem_1(old, new, f), None
@@ -176,7 +176,7 @@ def _pair_claims(rng: np.random.Generator, old: Evaluation, new: Evaluation) -> 
 
 
 def _mixture_claims(rng: np.random.Generator, old: Evaluation) -> Iterator[Claim]:
-    """Mixtures (1−α)π + απ̂, of which Kakade and Langford speak."""
+    """Claims about mixtures (1−α)π + απ̂, the only policies that Kakade and Langford's bound covers."""
     goal = evaluate(old.cmdp, random_policy(rng, old.cmdp))
     new = evaluate(old.cmdp, (1 - MIXTURE_SHARE) * old.policy + MIXTURE_SHARE * goal.policy)
     kakade = older.kakade_langford_2002(old, goal, new, MIXTURE_SHARE)
@@ -185,17 +185,17 @@ def _mixture_claims(rng: np.random.Generator, old: Evaluation) -> Iterator[Claim
 
 
 def _fork_claims(rng: np.random.Generator, gamma: float) -> Iterator[Claim]:
-    """The CMDP that nearly attains the bounds: with a constant any smaller they would fail here."""
+    """Claims on a CMDP that nearly attains the bounds: with a smaller constant they would fail here."""
     cmdp = fork(gamma)
     old, new = (evaluate(cmdp, policy) for policy in fork_policies(rng.uniform(0.1, 0.5), tremble=1e-4))
     yield from _pair_claims(rng, old, new)
 
 
 def _update_claims(rng: np.random.Generator, old: Evaluation) -> Iterator[Claim]:
-    """The propositions and the guaranteed update, each the argmax over a finite set Π_θ that contains π_k.
+    """Claims about updates: the argmax of (8), of (10) and of the guaranteed update over a finite set that contains π_k.
 
-    The propositions hold for any such set; this one is made of random neighbours and of exponential tilts
-    π_k·exp(η(A − Σνᵢ A_Cᵢ)), which the exact solutions of (trpo) and (cpo) over all policies are.
+    The propositions hold for any such set Π_θ. This one has random neighbours of π_k and exponential tilts
+    π_k·exp(η(A − Σνᵢ A_Cᵢ)), the form of the exact solutions of (8) and (10) over all policies.
     """
     cmdp, limits = old.cmdp, old.cmdp.limits
     delta = 10 ** rng.uniform(-4, 0)

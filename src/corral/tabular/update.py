@@ -1,12 +1,12 @@
-"""What exact CPO and the guaranteed update share: a softmax policy, its surrogates, steps by `trust_region`.
+"""Updates of a tabular softmax policy: the part that exact CPO and the guaranteed update share.
 
-With logits θ (S, A) and π = softmax(θ), everything the trust region needs has a closed form:
+With logits θ (S, A) and π = softmax(θ), the inputs of the trust-region subproblem have closed forms:
 
-    gradients           ∂J/∂θ(s, a) = d^π(s) π(a|s) A(s, a)/(1−γ),   and with A_Cᵢ for J_Cᵢ
+    gradients           ∂J/∂θ(s, a) = d^π(s) π(a|s) A(s, a)/(1−γ),   with A_Cᵢ in place of A for J_Cᵢ
     Fisher matrix       H = blockdiag_s d^π(s)(diag π_s − π_s π_sᵀ),  the Hessian of the mean KL
     natural gradients   H⁻¹∂J/∂θ = A/(1−γ),   because (diag π − ππᵀ)A = πA where Σ_a πA = 0
 
-H is singular along constants per state, which leave π alone; A/(1−γ) is the solution of mean zero under π.
+H is singular along constants per state, which do not change π; A/(1−γ) is the solution of mean zero under π.
 """
 
 import functools
@@ -35,32 +35,32 @@ _LOGIT_RANGE = 20.0
 
 @dataclass(frozen=True, eq=False)
 class Update:
-    """One update, taken or not, with the paper's promises about it."""
+    """One update, accepted or refused, with the paper's claims about it."""
 
     policy: Evaluation
-    """π_{k+1}; π_k itself where no step was taken."""
+    """π_{k+1}, which is π_k if the step was refused."""
     delta: float
     """The trust region's size."""
     case: dual.Case
-    """What the subproblem looked like."""
+    """The case of the subproblem."""
     share: float
-    """The part of the proposed step that was taken; 0 where all of it was refused."""
+    """The accepted share of the proposed step; 0 if the step was refused."""
     bounds: dict[str, Bound]
-    """The paper's claims whose premises this update meets, by name, evaluated."""
+    """The paper's claims whose premises this update meets, by name."""
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """Policies from the first to the last."""
+    """A sequence of policies, from the first to the last."""
 
     start: Evaluation
     updates: tuple[Update, ...]
     converged: bool
-    """Whether the run ended because no step of any size helped, not because its iterations were used up."""
+    """Whether the run ended because no step of any size helped, and not after its last iteration."""
 
     @property
     def policies(self) -> list[Evaluation]:
-        """π₀, π₁, ..: one more than there are updates."""
+        """π₀, π₁, …: one more than there are updates."""
         return [self.start, *(update.policy for update in self.updates)]
 
     @property
@@ -70,14 +70,14 @@ class Run:
 
     @property
     def broken(self) -> list[tuple[int, str]]:
-        """(update, claim) for every claim that does not hold; the paper says there is none."""
+        """(update, name) of every claim that does not hold; according to the paper there is none."""
         claims = [(k, *claim) for k, update in enumerate(self.updates) for claim in update.bounds.items()]
         return [(k, name) for k, name, bound in claims if not bound.holds]
 
     def gap_closed(self, best: float, reference: float | None = None) -> float:
-        """(J(last) − reference)/(best − reference), 1 at the optimum. The reference is J(π₀) by default.
+        """(J(last) − reference)/(best − reference): 1 at the optimum. The reference is J(π₀) by default.
 
-        From a start that breaks the limits J(π₀) may lie anywhere, even above the optimum: give a feasible one.
+        If π₀ breaks the limits, J(π₀) may lie above the optimum: give the return of a feasible policy instead.
         """
         origin = self.start.J if reference is None else reference
         require_finite("best", best)
@@ -98,16 +98,16 @@ def softmax(logits: ArrayLike) -> Table:
 
 
 def bounded(logits: Table) -> Table:
-    """Logits with largest entry 0 in each state and none below −20.
+    """Shift the logits of each state to have maximum 0, and raise those below −20 to −20.
 
-    The bound keeps every probability above 1e-10: a step may drop an action for next to no KL, and an action
-    whose probability rounds to zero could never return, whatever its advantage becomes.
+    This keeps every probability above 1e-10. A step can drop an action for almost no KL, and an action whose
+    probability rounds to zero could never return, whatever its advantage becomes.
     """
     return np.maximum(logits - logits.max(axis=1, keepdims=True), -_LOGIT_RANGE)
 
 
 def start_logits(cmdp: CMDP, start: ArrayLike) -> tuple[Table, Evaluation]:
-    """The logits of the policy `start` (S, A), in which every action must be possible, and its evaluation."""
+    """The logits of the policy `start` (S, A), which must give every action a probability, and its evaluation."""
     require_kind("cmdp", cmdp, CMDP)
     policy = as_policy("start", start, cmdp)
     zero = np.argwhere(policy == 0)
@@ -130,19 +130,19 @@ def gradients(policy: Evaluation) -> Signals:
 
 
 def sizes(policy: Evaluation) -> Returns:
-    """The largest |V| of the reward and of each cost, to which rounding is relative."""
+    """The largest |V| of the reward and of each cost: tolerances for rounding are relative to it."""
     return np.abs(policy.V).max(axis=1)
 
 
 def propose(
     old: Evaluation, logits: Table, delta: float, *, guaranteed: bool = False
 ) -> tuple[Table, dual.Case]:
-    """A step x with D̄_KL ≤ δ that satisfies the surrogate constraints themselves, where one is found.
+    """Propose a step x with D̄_KL ≤ δ that satisfies the surrogate constraints themselves, if the iteration finds one.
 
-    The subproblem sees cᵢ + bᵢᵀx, but cᵢ + surrogateᵢ(x) counts, plus the worst case if `guaranteed`. They
-    differ to second order, enough for a strict line search to refuse every step along a binding limit. So cᵢ
-    is replaced by cᵢ + surrogateᵢ(x) − bᵢᵀx and the subproblem solved again until the constraints hold: the
-    second-order correction of sequential quadratic programming. A smaller δ corrects the model of the KL.
+    The subproblem limits cᵢ + bᵢᵀx, but the step must keep cᵢ + surrogateᵢ(x) ≤ 0, plus the worst case if `guaranteed`.
+    The two differ to second order, and a strict line search would refuse every step along a binding limit. So this
+    function replaces cᵢ by cᵢ + surrogateᵢ(x) − bᵢᵀx and solves again until the constraints hold: the second-order
+    correction of sequential quadratic programming. It corrects the quadratic model of the KL by a smaller δ.
     """
     natural, slopes = natural_gradients(old), gradients(old)
     gram = np.einsum("jsa,ksa->jk", slopes, natural)
@@ -153,7 +153,7 @@ def propose(
         case = corrected if c is excess else case
         recovering = case >= dual.Case.RECOVERY
         if recovering != (corrected >= dual.Case.RECOVERY):
-            # The correction, not π_k, changed what is feasible: the step was too long to be corrected.
+            # The correction changed which case this is, so the step was too long to be corrected.
             c, radius = excess, radius / 4
             continue
         step = alpha * natural[0] - np.einsum("i,isa->sa", beta, natural[1:])
@@ -163,7 +163,7 @@ def propose(
             c, radius = excess, radius * min(max(0.99 * delta / kl, 0.1), 0.99)
             continue
         actual = excess + promised.change[1:] + (promised.worst[1:] if guaranteed else 0.0)
-        # While recovering, a broken limit need not be reached, only not be left further behind.
+        # While recovering, a step need not reach a broken limit, but must not move away from it.
         over = actual - (np.maximum(excess, 0.0) if recovering else 0.0)
         if np.all(over <= ROUNDING / 10 * sizes(old)[1:]):
             break
@@ -173,7 +173,7 @@ def propose(
 
 
 def _share_of_recovery(c: Float64[np.ndarray, " m"], linear: Float64[np.ndarray, " m"]) -> float:
-    """How much of the way to the constraints a recovery step goes: it is that share of a step with bᵢᵀx = −cᵢ."""
+    """The share of the way to the broken limits that a recovery step covers, from 0.01 to 1 (1 means bᵢᵀx = −cᵢ)."""
     broken = c > 0
     return float(np.clip(np.min(-linear[broken] / c[broken], initial=1.0), 0.01, 1.0))
 
