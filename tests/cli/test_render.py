@@ -8,13 +8,14 @@ import pytest
 from PIL import Image
 
 from corral import cli
+from corral.algos import TRPO
 from corral.config import Config, Networks
 from corral.envs import registry
 from corral.errors import CorralError
 from corral.learning import networks
 from corral.report.render import gl as render_gl
 from corral.report.render import video as render_video
-from corral.running import checkpoint, config_file
+from corral.running.directory import RunDirectory
 
 
 @pytest.fixture(autouse=True)
@@ -84,13 +85,14 @@ def test_a_film_becomes_a_gif_where_there_is_no_ffmpeg_and_that_is_said(gl, tmp_
 def straight_ahead(folder, **changed):
     """The folder of a run whose policy goes ahead at full speed: zero weights, a bias of 1, hardly any noise."""
     config = Config("point-circle", networks=Networks(hidden=(4,), log_std=-20.0), **changed)
-    config_file.save(config, folder / "config.toml")
+    run = RunDirectory(folder)
+    run.begin(config)
     policy = networks.make_policy(
         registry.spec("point-circle", **config.task), config.networks, jax.random.key(0)
     )
     still = jax.tree.map(jnp.zeros_like, policy.net)
     still.biases[-1] = jnp.array([1.0, 0.0])
-    checkpoint.write(folder / "policy.npz", networks.Policy(still, policy.log_std, policy.normalizer), {})
+    run.save_policy(networks.Policy(still, policy.log_std, policy.normalizer), {})
     return folder
 
 
@@ -107,13 +109,51 @@ def test_the_policy_of_a_run_acts_in_the_environment_of_the_run(gl, tmp_path, ca
     assert report["scene"] == str(out)
 
 
+def test_two_policies_are_shown_side_by_side_from_the_same_starts(gl, tmp_path, capsys):
+    trpo = straight_ahead(tmp_path / "free", algo=TRPO(), limit=(3.0,))
+    cpo = straight_ahead(tmp_path / "safe", limit=(3.0,))
+    out = tmp_path / "both.gif"
+    arguments = ["point-circle", "--policy", str(trpo), str(cpo), "--episodes", "1", "--out", str(out)]
+    assert cli.main(["render", *arguments, "--steps", "4"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == [
+        "TRPO, one episode",
+        "CPO, one episode",
+        "film",
+        "from above",
+    ]
+    with Image.open(out) as film:
+        assert film.size == (960, 360)
+        film.seek(film.n_frames - 1)
+        pixels = np.asarray(film.convert("RGB")).astype(int)
+    # Both go ahead alike, and only their names, in the upper right corners, differ.
+    different = np.abs(pixels[:, :480] - pixels[:, 480:]).max(axis=-1) > 30
+    assert different[:60, 320:].any()
+    different[:60, 320:] = False
+    assert not different.any()
+    assert size(tmp_path / "both-top.png") == ("PNG", (2 * 726, 517))
+
+
+def test_runs_of_one_algorithm_are_told_apart_by_their_folders(no_gl, tmp_path, capsys):
+    runs = [straight_ahead(tmp_path / name) for name in ("one", "two")]
+    arguments = ["point-circle", "--policy", *map(str, runs), "--episodes", "2", "--steps", "3"]
+    assert cli.main(["render", *arguments, "--out", str(tmp_path / "film.gif")]) == 1
+    assert capsys.readouterr().out.splitlines()[0].startswith("one, 2 episodes: mean return")
+    assert cli.main(["render", *arguments, "--out", str(tmp_path / "film.gif"), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert [result["policy"] for result in report["policies"]] == list(map(str, runs))
+    first, second = ({**result, "policy": ""} for result in report["policies"])
+    assert first == second
+    assert first["steps"] == [3, 3]
+
+
 def test_a_policy_that_does_not_fit_is_refused_in_one_line(tmp_path, capsys):
     run = straight_ahead(tmp_path / "several" / "seed-0")
     shutil.copytree(run, run.with_name("seed-1"))
     cases = {
         "nowhere": "policy must be `random` or the folder of a run, and nowhere is neither",
         str(tmp_path): f"{tmp_path} is not the folder of a run: it holds no config.toml",
-        str(run.parent): f"{run.parent} holds 2 seeds: choose one, such as {run}",
+        str(run.parent): f"{run.parent} holds 2 seeds: choose one of {run}, {run.with_name('seed-1')}",
         str(run): f"the policy in {run} was trained in point-circle: it cannot act in ant-circle",
     }
     for policy, message in cases.items():
@@ -124,8 +164,9 @@ def test_a_policy_that_does_not_fit_is_refused_in_one_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["ant-circl"], "no environment is called 'ant-circl'; did you mean 'ant-circle'?"),
+        (["ant-circl"], "no environment is called 'ant-circl'; did you mean ant-circle?"),
         (["ant-circle", "--out", "film.avi"], "out must end in .mp4, .gif, .png, got film.avi"),
+        (["ant-circle", "--policy"], "policy must be `random` or the folder of a run, got nothing"),
         (["ant-circle", "--episodes", "0"], "episodes must be at least 1, got 0"),
         (["ant-circle", "--steps", "-1"], "steps must not be negative, got -1"),
         (["ant-circle", "--seed", "-1"], "seed must lie in [0, 2^32), got -1"),

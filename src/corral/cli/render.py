@@ -1,17 +1,15 @@
 """`corral render ENV`: a film of the scene and a picture of the paths from above."""
 
-import io
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from itertools import accumulate, chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import tyro
-
-from corral.cli import parse
+from corral.cli.flags import parse
 from corral.errors import CorralError, require
 
 if TYPE_CHECKING:
@@ -19,6 +17,8 @@ if TYPE_CHECKING:
 
     from corral.envs.scenarios import Scenario
     from corral.report.render.record import Actor, Trajectory
+
+    _Play = tuple["_Cast", list[Trajectory]]
 
 # Frames per second, width, height: a GIF of full rate and size would be large.
 _FORMATS = {".mp4": (25.0, 640, 480), ".gif": (12.5, 480, 360), ".png": (0.0, 640, 480)}
@@ -29,56 +29,59 @@ _FILM_SECONDS = 20
 class Config:
     """Play episodes and show them: a film of the 3-D scene, and a picture of all paths from above.
 
-    Where nothing can draw 3-D scenes the picture from above is made all the same, and the exit status is 1.
+    Where no OpenGL works, only the picture from above is made, and the exit status is 1.
     """
 
-    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
+    env: str = field(metadata={"positional": True})
     """Environment: a name from `corral envs`."""
-    policy: str = "random"
-    """Who acts: `random`, or the folder of a run, whose policy then draws the actions."""
+    policy: tuple[str, ...] = ("random",)
+    """Who acts: `random`, or the folder of a run, whose policy then draws the actions. Several are shown side by side, from
+    the same starts."""
     out: Path | None = None
-    """The film, FILE.mp4 or FILE.gif, or FILE.png for one picture, halfway through the first episode. What is seen from
+    """The film, FILE.mp4 or FILE.gif, or FILE.png for one picture, halfway through the first episode. The picture from
     above goes to FILE-top.png. By default a film in runs/render."""
     episodes: int = 6
-    """Episodes to play, all seen from above; the film shows whole ones, as many as fit into 20 seconds."""
+    """Episodes to play. The picture from above shows all of them; the film shows as many whole ones as fit into 20
+    seconds."""
     steps: int | None = None
-    """Stop every episode after so many steps."""
+    """Stop every episode after this many steps."""
     seed: int = 0
     """Seed of the starts, the layouts and the actions."""
     json: bool = False
-    """Print what was made as JSON instead of text."""
+    """Print the results as JSON instead of text; those of several policies are a list under "policies"."""
 
 
 class _Cast(NamedTuple):
-    """What is played, by whom, and under which limits (none: the environment's own)."""
+    """A policy, the environment it plays in, and its limits (empty: the environment's own)."""
 
+    name: str
+    """Tells the policy from the others; empty if it is the only one."""
     scenario: "Scenario"
     actor: "Actor"
     limits: tuple[float, ...] = ()
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; 1 if nothing can draw 3-D scenes here."""
+    """Run the command; 1 if no OpenGL can draw 3-D scenes here."""
     config = parse(Config, argv, "render")
     _check(config)
     from corral.report.render.gl import gl_backend
 
     missing = ""
     try:
-        gl_backend()  # before anything imports MuJoCo, which fails if MUJOCO_GL names what is not there
+        gl_backend()  # before MuJoCo is imported: that import fails if MUJOCO_GL names a backend that does not work
     except CorralError as error:
         missing = str(error)
     from corral.report.render.record import record
 
-    cast = _random_cast(config) if config.policy == "random" else _trained_cast(config, Path(config.policy))
-    out = _out(config)
+    casts, out = _casts(config), _out(config)
     _say(f"playing {_episodes(config.episodes)} of {config.env}")
-    trajectories = record(cast.scenario, cast.actor, config.episodes, config.seed, config.steps)
-    seen_from_above = out.with_name(f"{out.stem}-top.png")
-    _write_map(seen_from_above, trajectories, cast)
+    plays = [(c, record(c.scenario, c.actor, config.episodes, config.seed, config.steps)) for c in casts]
+    above = out.with_name(f"{out.stem}-top.png")
+    _write_map(above, plays)
     if not missing:
-        _write_scene(out, trajectories, cast)
-    _report(config, trajectories, None if missing else out, seen_from_above)
+        _write_scene(out, plays)
+    _report(config, plays, None if missing else out, above)
     if missing:
         print(f"corral render: {missing}; only the picture from above was made", file=sys.stderr)
     return 1 if missing else 0
@@ -86,6 +89,7 @@ def main(argv: list[str]) -> int:
 
 def _check(config: Config) -> None:
     """Refuse bad arguments before any work is done."""
+    require(len(config.policy) >= 1, "policy must be `random` or the folder of a run, got nothing")
     require(config.episodes >= 1, f"episodes must be at least 1, got {config.episodes}")
     require(config.steps is None or config.steps >= 0, f"steps must not be negative, got {config.steps}")
     require(0 <= config.seed < 2**32, f"seed must lie in [0, 2^32), got {config.seed}")
@@ -93,24 +97,31 @@ def _check(config: Config) -> None:
     require(kind in _FORMATS, f"out must end in {', '.join(_FORMATS)}, got {config.out}")
 
 
+def _casts(config: Config) -> list[_Cast]:
+    """The policies by their algorithms, or by their folders where two have the same algorithm."""
+    casts = [_random_cast(config) if p == "random" else _trained_cast(config, Path(p)) for p in config.policy]
+    if len({cast.name for cast in casts}) < len(casts):
+        casts = [cast._replace(name=_label(p)) for cast, p in zip(casts, config.policy, strict=True)]
+    return casts if len(casts) > 1 else [casts[0]._replace(name="")]
+
+
 def _random_cast(config: Config) -> _Cast:
     from corral import envs
     from corral.report.render.record import random_actor
 
     scenario = envs.scenario(config.env)
-    return _Cast(scenario, random_actor(scenario, config.seed))
+    return _Cast("random", scenario, random_actor(scenario, config.seed))
 
 
 def _trained_cast(config: Config, folder: Path) -> _Cast:
-    """The policy of a run in the environment it was trained in, parameters included."""
+    """The policy of a run, in the environment and with the task parameters that it was trained with."""
     from corral import envs
-    from corral.running import config_file, log
+    from corral.running.directory import RunDirectory
 
     envs.scenario(config.env)
     require(folder.is_dir(), f"policy must be `random` or the folder of a run, and {folder} is neither")
-    folders = log.run_directories(folder)
-    require(len(folders) == 1, f"{folder} holds {len(folders)} seeds: choose one, such as {folders[0]}")
-    trained = config_file.load(folder / "config.toml")
+    run = RunDirectory.find_one(folder)
+    trained = run.config()
     require(
         trained.env == config.env,
         f"the policy in {folder} was trained in {trained.env}: it cannot act in {config.env}",
@@ -119,51 +130,70 @@ def _trained_cast(config: Config, folder: Path) -> _Cast:
     import jax
     import numpy as np
 
-    from corral.evaluation import load_policy
     from corral.learning import distributions
 
     scenario = envs.scenario(trained.env, **trained.task)
-    policy, source = load_policy(folder, trained, scenario.spec)
+    policy, source = run.policy(trained, scenario.spec)
     _say(f"policy from {source}")
     draw = eqx.filter_jit(lambda policy, obs, key: distributions.sample(policy(obs), key))
     keys = (jax.random.fold_in(jax.random.key(config.seed), step) for step in count())
-    return _Cast(scenario, lambda obs: np.asarray(draw(policy, obs, next(keys))), trained.limit)
+    name = trained.algo.name.upper()
+    return _Cast(name, scenario, lambda obs: np.asarray(draw(policy, obs, next(keys))), trained.limit)
+
+
+def _label(policy: str) -> str:
+    """The name of a policy in file names and captions."""
+    return policy if policy == "random" else Path(policy).resolve().name
 
 
 def _out(config: Config) -> Path:
     """The file to write: the one asked for, but a GIF instead of an MP4 where there is no ffmpeg."""
     from corral.report.render.video import find_ffmpeg
 
-    actor = "random" if config.policy == "random" else Path(config.policy).resolve().name
-    out = config.out or Path("runs") / "render" / f"{config.env}-{actor}.mp4"
+    actors = "-".join(map(_label, config.policy))
+    out = config.out or Path("runs") / "render" / f"{config.env}-{actors}.mp4"
     if out.suffix == ".mp4" and find_ffmpeg() is None:
         _say("no ffmpeg here, so the film is a GIF; for MP4 install ffmpeg, or `pip install imageio-ffmpeg`")
         return out.with_suffix(".gif")
     return out
 
 
-def _write_map(path: Path, trajectories: "list[Trajectory]", cast: _Cast) -> None:
+def _write_map(path: Path, plays: "list[_Play]") -> None:
+    """Write the paths from above, the figures of several policies side by side."""
+    import numpy as np
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     from corral.report.render.top_view import top_down
-    from corral.running.files import write_atomically
+    from corral.report.render.video import write_picture
 
-    content = io.BytesIO()
-    top_down(trajectories, cast.scenario, cast.limits).savefig(content, format="png", dpi=110)
-    write_atomically(path, content.getvalue())
+    pictures = []
+    for cast, episodes in plays:
+        figure = top_down(episodes, cast.scenario, cast.limits, cast.name)
+        figure.set_dpi(110)
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        pictures.append(np.asarray(canvas.buffer_rgba())[..., :3])
+    write_picture(path, np.hstack(pictures))
 
 
-def _write_scene(path: Path, trajectories: "list[Trajectory]", cast: _Cast) -> None:
-    """The film or the single picture."""
+def _write_scene(path: Path, plays: "list[_Play]") -> None:
+    """Write the film or the single picture, those of several policies side by side."""
     from corral.report.render.scene import Photographer
-    from corral.report.render.video import find_ffmpeg, write_gif, write_mp4, write_picture
+    from corral.report.render.video import find_ffmpeg, side_by_side, write_gif, write_mp4, write_picture
 
     rate, width, height = _FORMATS[path.suffix]
-    with Photographer(cast.scenario, cast.limits, width, height) as photographer:
+    with ExitStack() as stack:
+        cameras = [
+            stack.enter_context(Photographer(cast.scenario, cast.limits, width, height, cast.name))
+            for cast, _ in plays
+        ]
+        takes = [list(zip(cameras, e, strict=True)) for e in zip(*(e for _, e in plays), strict=True)]
         if path.suffix == ".png":
-            write_picture(path, photographer.still(trajectories[0]))
+            write_picture(path, next(side_by_side([[camera.still(episode)] for camera, episode in takes[0]])))
             return
-        lengths = [photographer.film_length(trajectory, rate) for trajectory in trajectories]
+        lengths = [max(camera.film_length(episode, rate) for camera, episode in take) for take in takes]
         fitting = max(1, sum(total <= _FILM_SECONDS * rate for total in accumulate(lengths)))
-        films = (photographer.film(trajectory, rate) for trajectory in trajectories[:fitting])
+        films = (side_by_side([camera.film(e, rate) for camera, e in take]) for take in takes[:fitting])
         frames = _counted(chain.from_iterable(films), sum(lengths[:fitting]))
         ffmpeg = find_ffmpeg()
         if path.suffix == ".mp4" and ffmpeg is not None:
@@ -173,7 +203,7 @@ def _write_scene(path: Path, trajectories: "list[Trajectory]", cast: _Cast) -> N
 
 
 def _counted(frames: "Iterable[np.ndarray]", total: int) -> "Iterator[np.ndarray]":
-    """The same frames, with their number on stderr: a bar on a terminal, else a line for every quarter."""
+    """Pass the frames on and count them on stderr: a bar on a terminal, otherwise a line for every quarter."""
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import track
@@ -187,18 +217,24 @@ def _counted(frames: "Iterable[np.ndarray]", total: int) -> "Iterator[np.ndarray
         yield frame
 
 
-def _report(config: Config, trajectories: "list[Trajectory]", scene: Path | None, above: Path) -> None:
+def _report(config: Config, plays: "list[_Play]", scene: Path | None, above: Path) -> None:
+    """Print the files and the episodes' returns and costs."""
     import numpy as np
 
-    returns = [float(trajectory.reward.sum()) for trajectory in trajectories]
-    costs = [trajectory.costs.sum(axis=0).tolist() for trajectory in trajectories]
+    results: list[dict[str, Any]] = []
+    for policy, (_, episodes) in zip(config.policy, plays, strict=True):
+        returns = [float(episode.reward.sum()) for episode in episodes]
+        costs = [episode.costs.sum(axis=0).tolist() for episode in episodes]
+        lengths = [episode.steps for episode in episodes]
+        results.append({"policy": policy, "steps": lengths, "returns": returns, "costs": costs})
     if config.json:
-        made = {"scene": str(scene) if scene else None, "top_down": str(above)}
-        lengths = [trajectory.steps for trajectory in trajectories]
-        print(json.dumps({"env": config.env} | made | {"steps": lengths, "returns": returns, "costs": costs}))
+        made = {"env": config.env, "scene": str(scene) if scene else None, "top_down": str(above)}
+        print(json.dumps(made | (results[0] if len(results) == 1 else {"policies": results})))
         return
-    mean = ", ".join(f"{cost:.3g}" for cost in np.mean(costs, axis=0))
-    print(f"{_episodes(len(returns))}: mean return {np.mean(returns):.3g}, mean cost {mean}")
+    for (cast, _), result in zip(plays, results, strict=True):
+        mean = ", ".join(f"{cost:.3g}" for cost in np.mean(result["costs"], axis=0))
+        told = f"mean return {np.mean(result['returns']):.3g}, mean cost {mean}"
+        print(f"{cast.name}{', ' if cast.name else ''}{_episodes(config.episodes)}: {told}")
     if scene:
         print(f"{'picture' if scene.suffix == '.png' else 'film'}: {scene}")
     print(f"from above: {above}")

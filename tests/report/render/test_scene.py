@@ -23,8 +23,8 @@ def camera():
         pytest.skip(str(missing))
     made = []
 
-    def make(name, **changed):
-        made.append(Photographer(registry.scenario(name, **changed), (), WIDTH, HEIGHT))
+    def make(name, title="", **changed):
+        made.append(Photographer(registry.scenario(name, **changed), (), WIDTH, HEIGHT, title))
         return made[-1]
 
     yield make
@@ -176,8 +176,29 @@ def test_a_film_tells_step_return_and_costs_in_its_corner(camera):
     photographer = camera("point-circle")
     captions = []
     picture = photographer.picture
-    photographer.picture = lambda *parts: captions.append(parts[-1]) or picture(*parts)
+    photographer.picture = lambda *parts: captions.append(parts[4]) or picture(*parts)
     episode = walk(2)._replace(costs=np.array([[1.0], [1.0]]))
     list(photographer.film(episode, 5.0))
     names = "step\nreturn\nsteps with |x| > 2.5"
     assert captions == [(names, f"{t}\n{t}.00\n{t} (limit 5)") for t in range(3)]
+
+
+def test_a_named_film_stands_still_and_shows_the_name_and_the_path_red_where_it_cost(camera):
+    named, plain = camera("point-circle", "CPO"), camera("point-circle", "")
+    view = view_of(named.scenario, None)
+    for angle in np.linspace(0, 2 * math.pi, 9):
+        pixel(view, (15 * math.cos(angle), 15 * math.sin(angle), 0))  # the whole circle is in the picture
+    episode = walk(6)._replace(costs=np.array([[0.0], [0.0], [0.0], [0.0], [1.0], [1.0]]))
+    start, *_, end = named.film(episode, 5.0)
+    without = plain.picture(episode.qpos[0], view, *NOTHING, plain._caption(episode, 0))
+    corner = np.zeros((HEIGHT, WIDTH), bool)
+    corner[: HEIGHT // 3, WIDTH // 2 :] = True
+    different = np.any(start != without, axis=-1)
+    assert different[corner].any()
+    unmoved = colour(start, view, (0, -10, 0)), colour(end, view, (0, -10, 0))
+    np.testing.assert_array_equal(*unmoved)
+    for y, costly in ((1.5, False), (4.6, True)):
+        row, column = pixel(view, (0, y, 0))
+        near = end[row - 1 : row + 2, column - 1 : column + 2].reshape(-1, 3).astype(float)
+        assert (near[:, 0] > near[:, 2] + 40).any() == costly
+        assert near.max(axis=1).min() < start[row, column].max() - 20  # darker than the bare floor

@@ -81,6 +81,7 @@ def test_the_heading_holds_means_over_episodes_and_the_limit_in_force():
     title = top_down(episodes, scenario).axes[0].get_title(loc="left")
     assert title == "point-circle, mean of 2 episodes\nreturn 8; steps with |x| > 2.5: 1.5 (limit 5)"
     assert "(limit 7)" in top_down(episodes, scenario, [7.0]).axes[0].get_title(loc="left")
+    assert top_down(episodes, scenario, (), "CPO").axes[0].get_title(loc="left") == f"CPO in {title}"
 
 
 def gathering(catch):

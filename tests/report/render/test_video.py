@@ -35,6 +35,23 @@ def test_a_gif_has_every_frame_at_its_time_in_its_colours(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["square.gif"]
 
 
+def test_films_side_by_side_run_together_and_the_shorter_one_holds_its_last_frame():
+    made = list(render_video.side_by_side([frames(2), frames(4)]))
+    assert len(made) == 4
+    for k, frame in enumerate(made):
+        left, right = list(frames(2))[min(k, 1)], list(frames(4))[k]
+        np.testing.assert_array_equal(frame, np.concatenate([left, right], axis=1))
+
+
+def test_a_gif_has_the_colours_of_its_end_too(tmp_path):
+    calm, busy = np.full((24, 64, 3), 200, np.uint8), np.full((24, 64, 3), 200, np.uint8)
+    busy[8:16, 8:40] = [230, 20, 10]
+    render_video.write_gif(tmp_path / "red.gif", [calm, busy], 12.5)
+    with Image.open(tmp_path / "red.gif") as gif:
+        gif.seek(1)
+        np.testing.assert_array_equal(np.asarray(gif.convert("RGB")), busy)
+
+
 def test_a_picture_is_a_png_of_the_same_pixels(tmp_path):
     (frame,) = frames(1)
     render_video.write_picture(tmp_path / "square.png", frame)

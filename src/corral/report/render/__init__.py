@@ -1,1 +1,1 @@
-"""Pictures and films of robots at work."""
+"""Pictures and films of recorded episodes."""

@@ -1,4 +1,4 @@
-"""Which OpenGL can draw without a window here. Imports nothing of MuJoCo, whose own import fails on a bad choice."""
+"""Find an OpenGL backend that draws without a window, before MuJoCo is imported: a wrong MUJOCO_GL breaks that import."""
 
 import os
 import platform
@@ -9,10 +9,10 @@ from functools import cache
 from corral.errors import CorralError
 
 _PACKAGES = {"egl": "libegl1 libgl1 libgl1-mesa-dri", "osmesa": "libosmesa6"}
-"""What provides a backend on Debian and Ubuntu."""
-# MUJOCO_GL may also just say yes or no.
+"""The packages that provide a backend on Debian and Ubuntu."""
+# MUJOCO_GL may name a backend, or just say yes or no.
 _YES, _NO = ("", "enable", "enabled", "on", "true", "1"), ("disable", "disabled", "off", "false", "0")
-# Draws nothing, but takes every step that can fail.
+# The probe draws nothing, but takes every step that can fail.
 _PROBE = """
 import sys, importlib, mujoco
 context = importlib.import_module("mujoco." + sys.argv[1]).GLContext(8, 8)
@@ -23,10 +23,10 @@ context.free()
 
 
 def gl_backend() -> str:
-    """The module of MuJoCo, "egl" or "osmesa" on Linux, that gives a context for drawing off-screen.
+    """The name of the MuJoCo module that can draw off-screen here: "egl" or "osmesa" on Linux.
 
-    The first that works, or the one in MUJOCO_GL if that is set; if none does, an error says what to install.
-    MUJOCO_GL is set to what was found, since MuJoCo cannot be imported while it names one that does not work.
+    MUJOCO_GL names the only candidate if it is set; otherwise the first that works is taken. CorralError says what to
+    install if none works. The function sets MUJOCO_GL to its answer, so that MuJoCo can be imported afterwards.
     """
     backend, problem = _find()
     os.environ["MUJOCO_GL"] = backend or "disabled"
@@ -37,7 +37,7 @@ def gl_backend() -> str:
 
 @cache
 def _find() -> tuple[str | None, str]:
-    """The backend, or None and what to do about it."""
+    """The backend that works, or None and the error message; one search serves the whole process."""
     wanted = os.environ.get("MUJOCO_GL", "").lower().strip()
     if wanted in _NO:
         return None, f"drawing off-screen is switched off by MUJOCO_GL={wanted}: unset it"
@@ -55,7 +55,7 @@ def _find() -> tuple[str | None, str]:
 
 
 def _works(backend: str) -> bool:
-    """Tried in a process of its own: the OpenGL binding keeps to the first platform it meets, and drivers crash."""
+    """Whether a backend draws. A separate process tries it: drivers can crash, and PyOpenGL keeps its first platform."""
     environment = {name: value for name, value in os.environ.items() if name != "MUJOCO_GL"}
     command = [sys.executable, "-c", _PROBE, backend]
     try:

@@ -1,6 +1,6 @@
-"""Episodes to look at: played on the host, with where the robot was and what lay about after every step.
+"""Play episodes on the host and record the robot's position and the objects after every step.
 
-`render_map.top_down` draws them on paper, `render_scene.Photographer` in three dimensions.
+`top_view.top_down` draws the recorded paths from above, and `scene.Photographer` draws the scene in three dimensions.
 """
 
 from collections.abc import Callable
@@ -19,20 +19,20 @@ from corral.envs.tasks import Objects
 from corral.errors import require, require_shape
 
 Actor = Callable[[np.ndarray], np.ndarray]
-"""From the observations (n, o) of n robots to their actions (n, a)."""
+"""Maps the observations (n, o) of n robots to their actions (n, a)."""
 
 
 class Trajectory(NamedTuple):
-    """One episode of T steps; row t of what has T + 1 rows speaks of the state after t steps."""
+    """One episode of T steps. Arrays with T + 1 rows hold the state after t steps in row t."""
 
     qpos: np.ndarray
-    """(T + 1, nq)"""
+    """(T + 1, nq) joint positions."""
     com: np.ndarray
     """(T + 1, 3) centre of mass."""
     objects: np.ndarray
-    """(k, 2) where things lay at the start: apples, then bombs; k = 0 in Circle."""
+    """(k, 2) positions of the objects: apples, then bombs; k = 0 in Circle."""
     present: np.ndarray
-    """(T + 1, k) bool: not caught yet."""
+    """(T + 1, k) bool: the object is not caught yet."""
     reward: np.ndarray
     """(T,)"""
     costs: np.ndarray
@@ -40,12 +40,12 @@ class Trajectory(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """T."""
+        """The number of steps T."""
         return len(self.reward)
 
 
 def random_actor(scenario: Scenario, seed: int) -> Actor:
-    """Actions uniform in [-1, 1], of all robots and all steps from one stream."""
+    """An actor that draws uniform actions in [-1, 1]; one random stream serves all robots and steps."""
     random = np.random.default_rng(seed)
     size = scenario.spec.action.size
     return lambda obs: random.uniform(-1, 1, (len(obs), size)).astype(np.float32)
@@ -56,8 +56,7 @@ def record(
 ) -> list[Trajectory]:
     """Play `episodes` episodes side by side, each to its end or for `steps` steps.
 
-    The environment's own randomness follows from the seed, and each episode's does not depend on how many
-    there are.
+    Starts and layouts follow from the seed: episode i is the same however many others are played.
     """
     require(episodes >= 1, f"episodes must be at least 1, got {episodes}")
     require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
@@ -91,7 +90,7 @@ def record(
 
 
 def _state(scenario: Scenario, obs: np.ndarray) -> RobotState:
-    """What observations (n, o) say of the robots; the rest, which no layout depends on, is zero."""
+    """The states of n robots from their observations (n, o); fields that observations lack are zero: layouts need none."""
     robot = scenario.robot
     nq, nv, own = len(robot.start), robot.nv, robot.observation_size
     known = obs[:, :nq], obs[:, nq : nq + nv], obs[:, own - 3 : own]
@@ -100,13 +99,13 @@ def _state(scenario: Scenario, obs: np.ndarray) -> RobotState:
 
 
 def _first_layouts(scenario: Scenario, episodes: int, seed: int) -> Any:
-    """What lies about at the start of the first episode of every slot: drawn again, from the same keys."""
+    """The objects at the start of every slot's first episode, drawn again from the environment's own keys."""
     keys = slot_keys(jnp.uint32(seed), jnp.arange(episodes), jnp.zeros(episodes, jnp.uint32))
     return jax.vmap(scenario.start)(keys)[2].layout
 
 
 def _left_over(scenario: Scenario, layout: Any, state: RobotState) -> Any:
-    """What lies about after a step to `state`: the task's own answer."""
+    """The objects that remain after a step to `state`, as the task itself decides."""
     no_action = jnp.zeros(scenario.spec.action.size)
     return scenario.task.score(scenario.robot, layout, state, no_action, jnp.zeros((), bool)).layout
 
@@ -120,7 +119,7 @@ def _trajectory(
     slot: int,
     length: int,
 ) -> Trajectory:
-    """The first `length` steps of one slot."""
+    """The record of one slot over its first `length` steps."""
     ends, starts = slice(0, length), slice(0, length + 1)
     objects, present = np.zeros((0, 2), np.float32), np.zeros((length + 1, 0), bool)
     if isinstance(layouts[0], Objects):

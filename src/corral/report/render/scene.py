@@ -1,6 +1,6 @@
-"""Photographs of a scenario: its MuJoCo model, and what is there to be seen but not touched, from a camera.
+"""Pictures and films of a scenario in three dimensions: its MuJoCo model, with the marks of the task added.
 
-Circle gets its target circle on the floor and a translucent panel at each limit, Gather its apples and bombs.
+Circle shows its target circle on the floor and a translucent panel at each limit; Gather shows its apples and bombs.
 """
 
 import math
@@ -19,23 +19,24 @@ from corral.report.render.gl import gl_backend
 from corral.report.render.record import Trajectory
 
 FIELD_OF_VIEW = 45.0
-"""Of the camera, in degrees, from the bottom of the picture to the top."""
-# Real time for those that live in it; the Point's steps are its own measure of time.
+"""The camera's vertical angle of view, in degrees."""
+# The Ant and the Humanoid are shown in real time; a step of the Point has no duration of its own.
 _STEPS_PER_SECOND = {"point": 5, "ant": 50, "humanoid": 100}
 _LAST_SECONDS = 0.5
-"""For so long the end of an episode stands still."""
+"""How long a film stands still at the end of an episode."""
 
 _ROBOT, _WALL, _NEAR_WALL = (0.85, 0.56, 0.29, 1), (0.62, 0.66, 0.72, 1), (0.62, 0.66, 0.72, 0.35)
 _PANEL, _TARGET = (0.1, 0.35, 1.0, 0.4), (0.0, 0.65, 0.25, 0.95)
-_APPLE, _BOMB = (0.05, 0.65, 0.2, 0), (0.85, 0.1, 0.08, 0)  # unseen until they are placed
+_APPLE, _BOMB = (0.05, 0.65, 0.2, 0), (0.85, 0.1, 0.08, 0)  # invisible until they are placed
+_PATH, _COSTLY = (0.15, 0.15, 0.15, 1), (0.9, 0.1, 0.05, 1)
 _PANEL_HEIGHT = 2.0
 _BALL_RADIUS = 0.5
 
 
 class View(NamedTuple):
-    """Where the camera is and what it looks at; angles in degrees.
+    """The position and the direction of the camera; angles in degrees.
 
-    It looks along f = (cos el cos az, cos el sin az, sin el), from the place target - distance f.
+    The camera looks along f = (cos el cos az, cos el sin az, sin el) and stands at target - distance f.
     """
 
     target: tuple[float, float, float]
@@ -44,19 +45,23 @@ class View(NamedTuple):
     elevation: float
 
 
-def view_of(scenario: Scenario, com: np.ndarray) -> View:
-    """In Circle close behind the robot, down the corridor of the panels; in Gather the whole arena."""
+def view_of(scenario: Scenario, com: np.ndarray | None) -> View:
+    """In Gather the whole arena; in Circle the view from close behind a robot at `com`, or of the whole circle if None."""
     robot = scenario.robot.name
     if isinstance(scenario.task, Gather):
-        if robot == "humanoid":  # small, and worth seeing from the front rather than the top
+        if robot == "humanoid":  # small, and easier to see from the front than from the top
             return View((0.0, -0.5, 0.2), 17.5, 90.0, -42.0)
         return View((0.0, -0.45, 0.0), 18.5, 90.0, -52.0)
+    if com is None:
+        assert isinstance(scenario.task, Circle)
+        reach = scenario.task.d
+        return View((0.0, -0.1 * reach, 0.0), 2.15 * reach, 75.0, -38.0)
     distance, height = {"point": (10.0, 0.6), "ant": (8.0, 0.7), "humanoid": (6.0, 0.95)}[robot]
     return View((float(com[0]), float(com[1]), height), distance, 84.0, -22.0)
 
 
 def scene_model(scenario: Scenario) -> Any:
-    """The robot's `MjModel` with lights, colours and the task's marks; `object_<i>` are the balls of Gather."""
+    """The robot's `MjModel` with lights, colours and the task's marks; Gather's balls are called `object_<i>`."""
     task = scenario.task
     spec = mujoco.MjSpec.from_string(mjcf(scenario.robot.name, isinstance(task, Gather)))
     for geom in spec.geoms:
@@ -75,7 +80,7 @@ def scene_model(scenario: Scenario) -> Any:
 
 
 def _add_floor_and_sky(spec: Any) -> None:
-    """A floor in squares of one metre, which show motion and size, under a pale sky."""
+    """Add a floor in squares of one metre, which show motion and size, and a pale sky."""
     kind, pattern = mujoco.mjtTexture, mujoco.mjtBuiltin
     sky = {"type": kind.mjTEXTURE_SKYBOX, "builtin": pattern.mjBUILTIN_GRADIENT}
     spec.add_texture(name="sky", rgb1=(0.75, 0.86, 0.97), rgb2=(1, 1, 1), width=256, height=256, **sky)
@@ -89,7 +94,7 @@ def _add_floor_and_sky(spec: Any) -> None:
 
 
 def _add_light(spec: Any) -> None:
-    """A lamp with shadows from behind the camera's shoulder, and enough light from everywhere."""
+    """Add a lamp behind the camera's shoulder, which casts shadows, and light from all sides."""
     lamp, head, visual = spec.lights[0], spec.visual.headlight, spec.visual
     lamp.pos, lamp.dir = (7, -9, 20), (-0.35, 0.45, -1)
     lamp.diffuse, lamp.specular, lamp.ambient = (0.46,) * 3, (0.15,) * 3, (0.0,) * 3
@@ -97,7 +102,7 @@ def _add_light(spec: Any) -> None:
     visual.global_.fovy = FIELD_OF_VIEW
     visual.global_.offwidth, visual.global_.offheight = 1920, 1080
     visual.quality.shadowsize = 2048
-    # In units of the extent: the clipping planes, and how far from the lamp shadows reach.
+    # The clipping planes and the reach of shadows from the lamp, in units of the extent.
     spec.stat.extent, spec.stat.center = 10.0, (0, 0, 0)
     visual.map.znear, visual.map.zfar, visual.map.shadowclip = 0.02, 20, 1.5
 
@@ -110,13 +115,13 @@ def _add(
     rgba: tuple[int | float, ...],
     **more: Any,
 ) -> None:
-    """A geom that touches nothing."""
+    """Add a geom that touches nothing."""
     shape = getattr(mujoco.mjtGeom, f"mjGEOM_{kind.upper()}")
     spec.worldbody.add_geom(type=shape, pos=pos, size=size, rgba=rgba, contype=0, conaffinity=0, **more)
 
 
 def _add_panels(spec: Any, task: Circle) -> None:
-    """A translucent panel on every edge of the safe region, somewhat longer than the circle is wide."""
+    """Add a translucent panel at every edge of the safe region, a little longer than the circle is wide."""
     spec.add_material(name="panel", emission=0.4, specular=0, shininess=0)
     tall, long = _PANEL_HEIGHT / 2, 1.25 * task.d
     for sign in (-1, 1):
@@ -126,7 +131,7 @@ def _add_panels(spec: Any, task: Circle) -> None:
 
 
 def _add_ring(spec: Any, radius: float) -> None:
-    """The target circle: thin slats on the floor, along the sides of a regular polygon."""
+    """Add the target circle: thin slats on the floor along the sides of a regular polygon."""
     slats = 120
     half_length = radius * math.tan(math.pi / slats)
     for k in range(slats):
@@ -139,20 +144,29 @@ def _add_ring(spec: Any, radius: float) -> None:
 class Photographer:
     """Takes pictures of one scenario, off-screen; close it, or use it in a `with` block.
 
-    `limits` are the constraints' limits to tell of in films, if not the scenario's own.
+    Films show the costs so far against `limits` (the scenario's own if empty). A `name` is for films side by side: it stands
+    in the upper right corner, the camera sees the whole task, and the path so far lies on the floor, red where it cost.
     """
 
     def __init__(
-        self, scenario: Scenario, limits: Sequence[float] = (), width: int = 640, height: int = 480
+        self,
+        scenario: Scenario,
+        limits: Sequence[float] = (),
+        width: int = 640,
+        height: int = 480,
+        name: str = "",
     ) -> None:
         self.scenario = scenario
+        self._name = name
         self._limits = limits or [constraint.limit for constraint in scenario.spec.constraints]
-        # Not `mujoco.Renderer`: it takes the backend that MuJoCo was imported with, whether that works or not.
+        # Not `mujoco.Renderer`: it uses the backend that MuJoCo was imported with, even if that does not work.
         self._context = import_module(f"mujoco.{gl_backend()}").GLContext(width, height)
         self._context.make_current()
         self._model = scene_model(scenario)
+        if name:
+            self._model.vis.map.shadowclip = 5  # shadows reach as far as this view
         self._data = mujoco.MjData(self._model)
-        self._scene = mujoco.MjvScene(self._model, maxgeom=1000)
+        self._scene = mujoco.MjvScene(self._model, maxgeom=5000)
         self._options, self._camera = mujoco.MjvOption(), mujoco.MjvCamera()
         self._painter = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._painter)
@@ -165,25 +179,32 @@ class Photographer:
         objects: np.ndarray,
         present: np.ndarray,
         caption: tuple[str, str] = ("", ""),
+        path: Sequence[tuple[np.ndarray, np.ndarray, bool]] = (),
     ) -> np.ndarray:
         """(height, width, 3) uint8: the robot at `qpos`, and those of the `objects` (k, 2) that are `present` (k,).
 
-        `caption` holds lines of names and lines of values, for the upper left corner.
+        `caption` holds the lines of names and the lines of values for the upper left corner. `path` holds the start, the end
+        and the costliness of each piece of the path.
         """
         self._place(qpos, objects, present)
-        self._data.light_xpos[0, :2] += view.target[:2]  # where one looks there are shadows
+        self._data.light_xpos[0, :2] += view.target[:2]  # the lamp, and so the shadows, follow the view
         camera, everything = self._camera, mujoco.mjtCatBit.mjCAT_ALL.value
         camera.lookat[:] = view.target
         camera.distance, camera.azimuth, camera.elevation = view.distance, view.azimuth, view.elevation
         mujoco.mjv_updateScene(self._model, self._data, self._options, None, camera, everything, self._scene)
         for geom in self._scene.geoms[: self._scene.ngeom]:
             if geom.rgba[3] < 1:
-                geom.category = mujoco.mjtCatBit.mjCAT_DECOR.value  # what lets light through casts no shadow
+                geom.category = mujoco.mjtCatBit.mjCAT_DECOR.value  # translucent things cast no shadow
+        self._add_path(path)
         self._context.make_current()
         mujoco.mjr_render(self._frame, self._scene, self._painter)
+        font, corner = mujoco.mjtFont, mujoco.mjtGridPos
         if any(caption):
-            font, corner = mujoco.mjtFont.mjFONT_NORMAL.value, mujoco.mjtGridPos.mjGRID_TOPLEFT.value
-            mujoco.mjr_overlay(font, corner, self._frame, *caption, self._painter)
+            place = font.mjFONT_NORMAL.value, corner.mjGRID_TOPLEFT.value, self._frame
+            mujoco.mjr_overlay(*place, *caption, self._painter)
+        if self._name:
+            place = font.mjFONT_BIG.value, corner.mjGRID_TOPRIGHT.value, self._frame
+            mujoco.mjr_overlay(*place, self._name, "", self._painter)
         pixels = np.empty((self._frame.height, self._frame.width, 3), np.uint8)
         mujoco.mjr_readPixels(pixels, None, self._frame, self._painter)
         return pixels[::-1].copy()  # OpenGL counts rows from the bottom
@@ -197,33 +218,47 @@ class Photographer:
         mujoco.mj_kinematics(self._model, self._data)
         mujoco.mj_camlight(self._model, self._data)
 
+    def _add_path(self, path: Sequence[tuple[np.ndarray, np.ndarray, bool]]) -> None:
+        """Add rods on the floor to the scene that is drawn next."""
+        rod, free = mujoco.mjtGeom.mjGEOM_CAPSULE, self._scene.geoms[self._scene.ngeom :]
+        for (start, end, costly), geom in zip(path, free, strict=False):
+            colour = np.array(_COSTLY if costly else _PATH, np.float32)
+            mujoco.mjv_initGeom(geom, rod, np.zeros(3), np.zeros(3), np.zeros(9), colour)
+            mujoco.mjv_connector(geom, rod, 0.12, start * [1, 1, 0], end * [1, 1, 0])
+            self._scene.ngeom += 1
+
     def still(self, trajectory: Trajectory) -> np.ndarray:
-        """Halfway through an episode."""
-        t = trajectory.steps // 2
-        view = view_of(self.scenario, trajectory.com[t])
-        return self.picture(trajectory.qpos[t], view, trajectory.objects, trajectory.present[t])
+        """The picture halfway through an episode."""
+        return self._at(trajectory, trajectory.steps // 2, ("", ""))
+
+    def _at(self, trajectory: Trajectory, time: int | float, caption: tuple[str, str]) -> np.ndarray:
+        """The picture after `time` steps; between two steps positions are interpolated."""
+        now, after = int(time), min(int(time) + 1, trajectory.steps)
+        parts = trajectory.qpos, trajectory.com
+        qpos, com = ((1 - time + now) * part[now] + (time - now) * part[after] for part in parts)
+        view, path = view_of(self.scenario, None if self._name else com), []
+        if self._name:
+            places, costly = [*trajectory.com[: now + 1], com], np.any(trajectory.costs > 0, axis=-1)
+            path = list(zip(places, places[1:], costly.tolist(), strict=False))
+        return self.picture(qpos, view, trajectory.objects, trajectory.present[now], caption, path)
 
     def film(self, trajectory: Trajectory, frames_per_second: float) -> Iterator[np.ndarray]:
-        """`film_length` frames of an episode; between two steps of the Point positions are interpolated."""
+        """`film_length` frames of an episode, with the caption in the corner."""
         rate, last = _STEPS_PER_SECOND[self.scenario.robot.name] / frames_per_second, trajectory.steps
         picture, drawn = np.zeros(0), math.ceil(last / rate) + 1
         for frame in range(self.film_length(trajectory, frames_per_second)):
             if frame < drawn:
-                now = min(int(frame * rate), last)
-                share, after = frame * rate - now, min(now + 1, last)
-                parts = trajectory.qpos, trajectory.com
-                qpos, com = ((1 - share) * part[now] + share * part[after] for part in parts)
-                view, caption = view_of(self.scenario, com), self._caption(trajectory, now)
-                picture = self.picture(qpos, view, trajectory.objects, trajectory.present[now], caption)
+                time = min(frame * rate, last)
+                picture = self._at(trajectory, time, self._caption(trajectory, int(time)))
             yield picture
 
     def film_length(self, trajectory: Trajectory, frames_per_second: float) -> int:
-        """Frames of the episode, its start and its end included."""
+        """The number of frames of the episode, with its start and its end."""
         seconds = trajectory.steps / _STEPS_PER_SECOND[self.scenario.robot.name]
         return math.ceil(seconds * frames_per_second) + 1 + round(_LAST_SECONDS * frames_per_second)
 
     def _caption(self, trajectory: Trajectory, step: int) -> tuple[str, str]:
-        """Return and costs so far, and the limits."""
+        """The lines of names and of values: the return and the costs so far, and the limits."""
         names = ["step", "return", *(c.description for c in self.scenario.spec.constraints)]
         costs = zip(trajectory.costs[:step].sum(axis=0), self._limits, strict=True)
         values = [str(step), f"{trajectory.reward[:step].sum():.2f}"]
@@ -231,7 +266,8 @@ class Photographer:
         return "\n".join(names), "\n".join(values)
 
     def close(self) -> None:
-        """Give the graphics memory back."""
+        """Free the graphics memory."""
+        self._context.make_current()
         self._painter.free()
         self._context.free()
 

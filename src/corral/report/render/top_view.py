@@ -1,4 +1,4 @@
-"""Episodes seen from above, with the circle, its limits and the safe region, or with the objects and the walls."""
+"""Draw recorded episodes from above: the paths with the target circle and the safe region, or with objects and walls."""
 
 import math
 from collections.abc import Sequence
@@ -11,30 +11,29 @@ from corral.envs.scenarios import Scenario
 from corral.envs.tasks import Circle, Gather
 from corral.errors import require
 from corral.report.render.record import Trajectory
+from corral.report.style import BLUE, GREEN, GREY, RED, SKY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart by every kind of eye; apples and bombs also differ in shape.
-_GREEN, _BLUE, _SKY, _RED, _GREY = "#009E73", "#0072B2", "#56B4E9", "#D55E00", "#999999"
 _PANELS = 12
-"""Episodes of Gather shown at most: every one has a layout, and so a panel, of its own."""
+"""The most episodes of Gather in one figure: each has its own layout, and so its own panel."""
 
 
 def top_down(
-    trajectories: Sequence[Trajectory], scenario: Scenario, limits: Sequence[float] = ()
+    trajectories: Sequence[Trajectory], scenario: Scenario, limits: Sequence[float] = (), name: str = ""
 ) -> "Figure":
-    """The paths of the centre of mass; what had a cost is red.
+    """Draw the paths of the centre of mass; steps with a cost are red.
 
-    Circle: all episodes in one panel, with the circle, the limits and the safe region. Gather: a panel for each
-    of the first 12, with its objects, hollow if they were caught. `limits` are the constraints' limits to tell of, if not
-    the scenario's own.
+    Circle: all episodes in one panel, with the target circle and the safe region. Gather: one panel for each of the first
+    12 episodes, with its objects, hollow if they were caught. The heading gives `limits` (the scenario's own if empty) and
+    the `name` of the policy, if there is one.
     """
     require(len(trajectories) > 0, "trajectories must hold at least one episode")
     from matplotlib import rc_context
 
     style: Any = {"font.size": 10, "legend.fontsize": 9, "axes.titlesize": 10}
-    heading = _heading(trajectories, scenario, limits)
+    heading = (f"{name} in " if name else "") + _heading(trajectories, scenario, limits)
     with rc_context(style):
         if isinstance(scenario.task, Gather):
             return _gather_figure(trajectories, scenario.task, heading)
@@ -43,7 +42,7 @@ def top_down(
 
 
 def _heading(trajectories: Sequence[Trajectory], scenario: Scenario, limits: Sequence[float]) -> str:
-    """Name, number of episodes, mean return, mean costs and their limits."""
+    """The scenario, the number of episodes, the mean return, the mean costs and their limits."""
     count = len(trajectories)
     costs = np.mean([t.costs.sum(axis=0) for t in trajectories], axis=0)
     constraints = scenario.spec.constraints
@@ -63,18 +62,18 @@ def _circle_figure(trajectories: Sequence[Trajectory], task: Circle, heading: st
     reach = max(1.25 * task.d, 1.05 * max(float(np.abs(t.com[:, :2]).max()) for t in trajectories))
     _shade_unsafe(ax, task, reach)
     angle = np.linspace(0, 2 * np.pi, 361)
-    ax.plot(task.d * np.cos(angle), task.d * np.sin(angle), color=_GREEN, lw=2.2)
+    ax.plot(task.d * np.cos(angle), task.d * np.sin(angle), color=GREEN, lw=2.2)
     _mark_corners(ax, task)
     for trajectory in trajectories:
         _draw_path(ax, trajectory, alpha=max(0.4, len(trajectories) ** -0.5))
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="x (m)", ylabel="y (m)")
     ax.set_title(heading, loc="left")
     handles = [
-        _line(_GREEN, f"target circle, d = {task.d:g}", 2.2),
-        Patch(facecolor=_SKY, alpha=0.35, label=_limits_text(task)),
-        Patch(facecolor="white", edgecolor=_GREY, label="safe region"),
+        _line(GREEN, f"target circle, d = {task.d:g}", 2.2),
+        Patch(facecolor=SKY, alpha=0.35, label=_limits_text(task)),
+        Patch(facecolor="white", edgecolor=GREY, label="safe region"),
         *_path_handles(),
-        _line(_RED, "path, where it costs", 1.6),
+        _line(RED, "path, where it costs", 1.6),
     ]
     ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
     return figure
@@ -86,18 +85,18 @@ def _limits_text(task: Circle) -> str:
 
 
 def _shade_unsafe(ax: Any, task: Circle, reach: float) -> None:
-    """The strips beyond the limits, and the limits themselves."""
+    """Shade the strips beyond the limits, and draw the limits."""
     far = 10 * reach
     for sign in (-1, 1):
-        ax.axvspan(sign * task.x_lim, sign * far, color=_SKY, alpha=0.35, lw=0)
-        ax.axvline(sign * task.x_lim, color=_BLUE, lw=1, ls="--")
+        ax.axvspan(sign * task.x_lim, sign * far, color=SKY, alpha=0.35, lw=0)
+        ax.axvline(sign * task.x_lim, color=BLUE, lw=1, ls="--")
         if task.y_lim is not None:
-            ax.axhspan(sign * task.y_lim, sign * far, color=_SKY, alpha=0.35, lw=0)
-            ax.axhline(sign * task.y_lim, color=_BLUE, lw=1, ls="--")
+            ax.axhspan(sign * task.y_lim, sign * far, color=SKY, alpha=0.35, lw=0)
+            ax.axhline(sign * task.y_lim, color=BLUE, lw=1, ls="--")
 
 
 def _mark_corners(ax: Any, task: Circle) -> None:
-    """A, B, C, D: where the circle crosses |x| = x_lim, at |y| = √(d² - x_lim²). AD and BC are the best safe path."""
+    """Mark A, B, C, D, where the circle crosses |x| = x_lim at |y| = √(d² - x_lim²); AD and BC are the best safe path."""
     if task.x_lim >= task.d or task.y_lim is not None:
         return
     y = math.sqrt(task.d**2 - task.x_lim**2)
@@ -108,19 +107,19 @@ def _mark_corners(ax: Any, task: Circle) -> None:
 
 
 def _draw_path(ax: Any, trajectory: Trajectory, alpha: float = 1.0) -> None:
-    """The path from a hollow dot to a full one; steps that cost something are red, and on top."""
+    """Draw the path from a hollow dot to a full one; steps with a cost are red and lie on top."""
     from matplotlib.collections import LineCollection
 
     path, costly = trajectory.com[:, :2], _costly(trajectory)
     steps = np.stack([path[:-1], path[1:]], axis=1)
-    for chosen, colour in ((steps[~costly], _BLUE), (steps[costly], _RED)):
+    for chosen, colour in ((steps[~costly], BLUE), (steps[costly], RED)):
         ax.add_collection(LineCollection(list(chosen), colors=colour, lw=1.6, alpha=alpha, zorder=4))
     ax.plot(*path[0], "o", ms=5, mfc="white", mec="black", mew=1, zorder=5)
     ax.plot(*path[-1], "o", ms=4, color="black", zorder=5)
 
 
 def _costly(trajectory: Trajectory) -> np.ndarray:
-    """(T,) bool: which steps had a cost, of whatever constraint."""
+    """(T,) bool: the steps that had a cost under any constraint."""
     return np.any(trajectory.costs > 0, axis=-1)
 
 
@@ -145,28 +144,28 @@ def _gather_figure(trajectories: Sequence[Trajectory], task: Gather, heading: st
 
 
 def _draw_arena(ax: Any, trajectory: Trajectory, task: Gather) -> None:
-    """Walls, objects with the range in which they are caught, and the path."""
+    """Draw the walls, the path, and the objects with the range in which they are caught."""
     from matplotlib.patches import Circle as Disc
     from matplotlib.patches import Rectangle
 
     outer = WALL_INNER + 2 * WALL_HALF_THICKNESS
-    ax.add_patch(Rectangle((-outer, -outer), 2 * outer, 2 * outer, color=_GREY, lw=0))
+    ax.add_patch(Rectangle((-outer, -outer), 2 * outer, 2 * outer, color=GREY, lw=0))
     ax.add_patch(Rectangle((-WALL_INNER, -WALL_INNER), 2 * WALL_INNER, 2 * WALL_INNER, color="white", lw=0))
     for i, (x, y) in enumerate(trajectory.objects):
-        colour, marker = (_GREEN, "o") if i < task.apples else (_RED, "X")
+        colour, marker = (GREEN, "o") if i < task.apples else (RED, "X")
         left = bool(trajectory.present[-1, i])
         ax.plot(x, y, marker, ms=9, mec=colour, mfc=colour if left else "white", mew=1.2, zorder=3)
         ax.add_patch(Disc((x, y), task.catch_range, fill=False, ec=colour, lw=0.6, ls=":"))
     _draw_path(ax, trajectory)
     ax.plot(
-        *trajectory.com[1:, :2][_costly(trajectory)].T, "D", ms=5, color=_RED, mec="black", mew=0.8, zorder=6
+        *trajectory.com[1:, :2][_costly(trajectory)].T, "D", ms=5, color=RED, mec="black", mew=0.8, zorder=6
     )
     ax.set(xlim=(-outer, outer), ylim=(-outer, outer), aspect="equal", xlabel="x (m)", ylabel="y (m)")
     ax.set(xticks=range(-6, 7, 2), yticks=range(-6, 7, 2))
 
 
 def _gather_handles(task: Gather) -> list[Any]:
-    objects = [("apple", _GREEN, "o"), ("bomb", _RED, "X")]
+    objects = [("apple", GREEN, "o"), ("bomb", RED, "X")]
     marks = [
         _line(colour, f"{name}{caught}", 0, marker=marker, ms=8, mew=1.2, mfc=fill)
         for name, colour, marker in objects
@@ -174,15 +173,15 @@ def _gather_handles(task: Gather) -> list[Any]:
     ]
     return [
         *marks,
-        _line(_GREY, f"caught within {task.catch_range:g} m", 0.8, ls=":"),
+        _line(GREY, f"caught within {task.catch_range:g} m", 0.8, ls=":"),
         *_path_handles(),
-        _line(_RED, "where a bomb was caught", 0, marker="D", ms=5, mec="black", mew=0.8),
+        _line(RED, "where a bomb was caught", 0, marker="D", ms=5, mec="black", mew=0.8),
     ]
 
 
 def _path_handles() -> list[Any]:
     return [
-        _line(_BLUE, "path", 1.6),
+        _line(BLUE, "path", 1.6),
         _line("black", "start", 0, marker="o", ms=5, mfc="white"),
         _line("black", "end", 0, marker="o", ms=4),
     ]

@@ -1,4 +1,4 @@
-"""Frames to a file: MP4 where there is an ffmpeg, an animated GIF everywhere."""
+"""Write frames to a file: MP4 where ffmpeg is installed, an animated GIF everywhere."""
 
 import contextlib
 import importlib
@@ -7,8 +7,9 @@ import itertools
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,17 +18,25 @@ from corral.running.files import write_atomically
 
 
 def find_ffmpeg() -> str | None:
-    """The program: the system's, or the one inside the package imageio-ffmpeg."""
+    """The path of ffmpeg: the system's, or the one in the package imageio-ffmpeg; None if there is neither."""
     found = shutil.which("ffmpeg")
     if found is None:
-        # ImportError: there is no such package; RuntimeError: it came without the program
+        # ImportError: the package is missing. RuntimeError: the package holds no program for this system.
         with contextlib.suppress(ImportError, RuntimeError):
             found = importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
     return found
 
 
+def side_by_side(films: Sequence[Iterable[np.ndarray]]) -> Iterator[np.ndarray]:
+    """The frames of several films next to each other; a film that ends early holds its last frame."""
+    held: tuple[Any, ...] = (None,) * len(films)
+    for frames in itertools.zip_longest(*films):
+        held = tuple(old if new is None else new for new, old in zip(frames, held, strict=True))
+        yield np.hstack(held)
+
+
 def write_picture(path: Path, frame: np.ndarray) -> None:
-    """A PNG of one frame (h, w, 3) uint8."""
+    """Write one frame (h, w, 3) uint8 as a PNG."""
     from PIL import Image
 
     content = io.BytesIO()
@@ -36,15 +45,15 @@ def write_picture(path: Path, frame: np.ndarray) -> None:
 
 
 def write_gif(path: Path, frames: Iterable[np.ndarray], frames_per_second: float) -> None:
-    """An animated GIF of frames (h, w, 3) uint8 that plays for ever.
+    """Write frames (h, w, 3) uint8 as an animated GIF that plays for ever.
 
-    All frames share the colours of the first, undithered: what does not move stays the same, and costs no bytes.
+    All frames share the 256 colours of the first and the last, undithered: pixels that do not move cost no bytes.
     """
     from PIL import Image
 
-    images = map(Image.fromarray, frames)
-    first = next(images).quantize(256, dither=Image.Dither.NONE)
-    rest = (image.quantize(palette=first, dither=Image.Dither.NONE) for image in images)
+    images = list(frames)
+    colours = Image.fromarray(np.vstack([images[0], images[-1]])).quantize(256, dither=Image.Dither.NONE)
+    first, *rest = (Image.fromarray(i).quantize(palette=colours, dither=Image.Dither.NONE) for i in images)
     content = io.BytesIO()
     # GIF counts time in hundredths of a second.
     duration = 10 * round(100 / frames_per_second)
@@ -53,7 +62,7 @@ def write_gif(path: Path, frames: Iterable[np.ndarray], frames_per_second: float
 
 
 def write_mp4(path: Path, frames: Iterable[np.ndarray], frames_per_second: float, ffmpeg: str) -> None:
-    """An MP4 of frames (h, w, 3) uint8, h and w even, in the encoding that players expect."""
+    """Write frames (h, w, 3) uint8, h and w even, as an MP4 in the pixel format that players expect."""
     stream = iter(frames)
     first = next(stream)
     height, width, _ = first.shape
@@ -72,10 +81,10 @@ def write_mp4(path: Path, frames: Iterable[np.ndarray], frames_per_second: float
 
 
 def _feed(process: "subprocess.Popen[bytes]", frames: Iterator[np.ndarray]) -> None:
-    """All frames to the program's input, then wait for it; it is ended if making the frames fails."""
+    """Write all frames to the program's input and wait for its end; kill it if making a frame fails."""
     assert process.stdin is not None
     try:
-        # It may give up before the end; its exit status and its words then say why.
+        # ffmpeg may give up before the end: its exit status and its error output then say why.
         with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
             for frame in frames:
                 pipe.write(np.ascontiguousarray(frame).tobytes())
