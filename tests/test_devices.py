@@ -23,10 +23,11 @@ if len(sys.argv) > 2:
 else:
     jax.config.update("jax_num_cpu_devices", count)
 from dataclasses import replace
-from corral.running import loop as training
+from corral.rollout import make
 from corral.rollout.shapes import Plan
 from corral.running.trainer import Trainer
-from corral.config import CPO, PDO, Critic, Networks, TrustRegion
+from corral.algos import CPO, PDO
+from corral.config import Critic, Networks, TrustRegion
 from corral.presets import preset
 assert len(jax.devices()) == count
 base = replace(
@@ -34,7 +35,7 @@ base = replace(
     trust=TrustRegion(cg_iterations=3),
 )
 configs = [base, replace(base, seed=1, critic=Critic("adam", epochs=2, held_out=0.1, minibatch=256, sees_time=True))]
-trainer = Trainer(configs, training.make_env(base))
+trainer = Trainer(configs, make.from_config(base))
 state, plan, found = trainer.initial(), Plan(80, 1500, 80), []
 for _ in range(base.iterations):
     state, rows = trainer.iterate(state, plan)

@@ -8,13 +8,14 @@ import pytest
 from scipy import integrate
 
 from corral import evaluation as evaluate
-from corral.config import CPO, Config, Networks
+from corral.algos import CPO
+from corral.config import Config, Networks
 from corral.envs.contract import Box, ConstraintSpec, Env, EnvSpec, Timestep
 from corral.errors import CorralError
-from corral.evaluation import constraint, estimate
-from corral.learning import update as learner
+from corral.evaluation import estimate, judge
+from corral.learning import update
+from corral.rollout import make
 from corral.running import checkpoint, config_file
-from corral.running import loop as training
 
 
 class Coins(Env):
@@ -34,14 +35,14 @@ class Coins(Env):
 
 
 CONFIG = Config("coins", algo=CPO(), networks=Networks((4,)), seed=7)
-LIKE = learner.init(
+LIKE = update.init(
     CONFIG, Coins().spec, jax.random.key(1)
 )  # biases 0 and observations 0: actions are N(0, 1)
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "make_env", lambda config, threads=None: Coins())
+    monkeypatch.setattr(make, "from_config", lambda config, threads=None: make.sampler(Coins()))
     config_file.save(CONFIG, tmp_path / "config.toml")
     return tmp_path
 
@@ -63,19 +64,19 @@ def test_the_probability_integrates_the_density_of_student_up_to_the_limit():
     factor = math.gamma(n / 2) / (math.sqrt((n - 1) * math.pi) * math.gamma((n - 1) / 2))
     density = lambda x: factor * (1 + x * x / (n - 1)) ** (-n / 2)  # noqa: E731
     expected, _ = integrate.quad(density, -np.inf, (1.0 - mean) / se)
-    assert constraint("c", 1.0, costs).probability == pytest.approx(expected, abs=1e-8)
+    assert judge("c", 1.0, costs).probability == pytest.approx(expected, abs=1e-8)
 
 
 @pytest.mark.parametrize(("limit", "verdict"), [(2.0, "met"), (0.6, "open"), (0.1, "broken")])
 def test_a_limit_is_met_open_or_broken(limit, verdict):
     costs = np.tile([0.0, 1.0], 50)  # mean 0.5, standard error 0.05
-    assert constraint("c", limit, costs + 0.03).verdict == verdict
+    assert judge("c", limit, costs + 0.03).verdict == verdict
 
 
 def test_equal_costs_decide_by_themselves():
-    assert constraint("c", 0.5, np.full(9, 0.5)).probability == 1
-    assert constraint("c", 0.4, np.full(9, 0.5)).verdict == "broken"
-    assert constraint("c", 0.6, np.full(9, 0.5)).verdict == "met"
+    assert judge("c", 0.5, np.full(9, 0.5)).probability == 1
+    assert judge("c", 0.4, np.full(9, 0.5)).verdict == "broken"
+    assert judge("c", 0.6, np.full(9, 0.5)).verdict == "met"
 
 
 def test_whole_episodes_are_summed_with_the_known_expectation(run):

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from corral.algos import MODULES, cpo, fpo, pdo, trpo
-from corral.config import CPO, FPO, PDO, TRPO, Config, Networks, TrustRegion, numbers, with_numbers
+from corral.algos import CPO, FPO, PDO, TRPO, cpo, pdo
+from corral.config import Config, Networks, TrustRegion
 from corral.envs.contract import Box, Discrete, EnvSpec
 from corral.learning import networks, surrogates
-from corral.learning.surrogates import Constraints, Samples
+from corral.learning.surrogates import ConstraintValues, Samples
+from corral.running.programs import numbers, with_numbers
 from corral.trust_region.dual import Case
 
 KINDS = {"gaussian": Box(2), "categorical": Discrete(3)}
@@ -47,7 +48,7 @@ def standing(value, limit, realised=0.0, comparable=True):
     """Constraints from plain numbers or lists of them."""
     value, limit = (jnp.asarray(np.atleast_1d(x), float) for x in (value, limit))
     realised = jnp.broadcast_to(jnp.asarray(np.atleast_1d(realised), float), value.shape)
-    return Constraints(value, limit, realised, jnp.asarray(comparable))
+    return ConstraintValues(value, limit, realised, jnp.asarray(comparable))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def update():
     def run(kind, own, state, problem, constraints):
         config = with_numbers(Config("toy", algo=kind()), own).algo
         local = surrogates.make(networks.flatten(problem[0]), problem[1], TRUST)
-        return MODULES[config.name].update(config, state, local, constraints)
+        return config.update(state, local, constraints)
 
     def call(config, *rest):
         own = {name: value for name, value in numbers(Config("toy", algo=config)).items() if "algo." in name}
@@ -106,7 +107,7 @@ def test_of_constraints_that_contradict_each_other_the_lesser_may_grow_until_it_
     opposite = samples.cost_advantage[:, :1] * jnp.array([1.0, -1.0])
     problem = policy, samples._replace(cost_advantage=opposite)
     c = np.array([0.5, 0.3]) * 0.01
-    _, step = update(CPO(calibration=0.0), cpo.init(CPO(), 2), problem, standing(c, [0.0, 0.0]))
+    _, step = update(CPO(calibration=0.0), CPO().init(2), problem, standing(c, [0.0, 0.0]))
     assert step.case == Case.CONTRADICTORY
     assert step.search.accepted
     np.testing.assert_allclose(c + step.promised, 0.4 * 0.01, rtol=0.05)
@@ -116,7 +117,7 @@ def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
     """ē ← ē + 0.25 (realised − aimed − ē), from 0; not where the two cannot be compared. The limit in force is d − ē."""
     problem = make_problem(m=2)
     config = CPO(calibration=0.25)
-    state = cpo.init(config, 2)
+    state = config.init(2)
     np.testing.assert_array_equal(state.excess, 0)
     limit = np.array([3.0, 1.0])
     updates = [
@@ -171,7 +172,7 @@ def test_a_constraint_that_is_kept_is_calibrated_though_another_is_out_of_reach(
 def test_the_calibrated_limit_is_the_one_the_step_aims_at(update, float64):
     """d = 3 with ē = 0.04 moves the policy as d = 2.96 does without calibration, and otherwise than d = 3."""
     problem = make_problem()
-    plain, none = CPO(), cpo.init(CPO(), 1)
+    plain, none = CPO(), CPO().init(1)
     value = 2.99
     _, calibrated = update(
         CPO(calibration=0.1),
@@ -188,7 +189,7 @@ def test_the_calibrated_limit_is_the_one_the_step_aims_at(update, float64):
 
 
 def test_without_calibration_cpo_forgets_what_was_realised(update, float64):
-    state, step = update(CPO(), cpo.init(CPO(), 1), make_problem(), standing(1.0, 3.0, 5.0))
+    state, step = update(CPO(), CPO().init(1), make_problem(), standing(1.0, 3.0, 5.0))
     assert state.excess[0] == 0
     assert step.effective_limit[0] == 3
 
@@ -205,7 +206,7 @@ def test_an_active_constraint_is_met_by_the_step_of_the_closed_form(kind, update
     lam = np.sqrt((q - r**2 / s) / (2 * DELTA - c**2 / s))
     nu = (r + lam * c) / s
     assert nu > 0
-    state, step = update(CPO(), cpo.init(CPO(), 1), problem, standing(5 + c, 5.0))
+    state, step = update(CPO(), CPO().init(1), problem, standing(5 + c, 5.0))
     assert step.case == Case.FEASIBLE_RECOVERY
     np.testing.assert_allclose([step.lam, step.nu[0]], [lam, nu], rtol=1e-4)
     assert step.search.accepted
@@ -222,7 +223,7 @@ def test_far_outside_the_limit_cpo_goes_straight_back_whatever_it_costs(update, 
     """Nothing in the trust region is feasible: −√(2δ/s) H⁻¹b, the paper's recovery."""
     problem = make_problem()
     theta, g, B, H = explicit(*problem)
-    state, step = update(CPO(), cpo.init(CPO(), 1), problem, standing(1e3, 0.0))
+    state, step = update(CPO(), CPO().init(1), problem, standing(1e3, 0.0))
     assert step.case == Case.RECOVERY
     x = boundary_step(-B[:, 0], H)
     np.testing.assert_allclose(step.theta - theta, float(step.search.scale) * x, rtol=1e-4, atol=1e-7)
@@ -239,7 +240,7 @@ def test_where_nothing_is_accepted_the_policy_stays_as_it_is(value, update, floa
     wild = samples._replace(
         cost_advantage=samples.cost_advantage.at[0].set(1e308), cost_weight=samples.cost_weight * 1e5
     )
-    state, step = update(CPO(), cpo.init(CPO(), 1), (policy, wild), standing(value, 0.0))
+    state, step = update(CPO(), CPO().init(1), (policy, wild), standing(value, 0.0))
     assert not step.search.accepted
     assert state.aimed[0] == 0
     np.testing.assert_array_equal(step.theta, theta)
@@ -254,7 +255,7 @@ def test_where_nothing_is_accepted_the_policy_stays_as_it_is(value, update, floa
 def test_trpo_goes_along_the_natural_gradient_to_the_boundary(kind, m, update, float64):
     problem = make_problem(kind, m)
     theta, g, _, H = explicit(*problem)
-    _, step = update(TRPO(), trpo.init(TRPO(), m), problem, standing([1e6] * m, [0.0] * m))
+    _, step = update(TRPO(), TRPO().init(m), problem, standing([1e6] * m, [0.0] * m))
     scale = float(step.search.scale)
     assert scale > 0
     np.testing.assert_allclose(step.theta - theta, scale * boundary_step(g, H), rtol=1e-4, atol=1e-7)
@@ -266,8 +267,8 @@ def test_trpo_goes_along_the_natural_gradient_to_the_boundary(kind, m, update, f
 def test_cpo_with_limits_far_away_is_trpo(kind, m, update, float64):
     problem = make_problem(kind, m)
     far = standing([0.0] * m, [1e6] * m)
-    _, constrained = update(CPO(), cpo.init(CPO(), m), problem, far)
-    _, free = update(TRPO(), trpo.init(TRPO(), m), problem, far)
+    _, constrained = update(CPO(), CPO().init(m), problem, far)
+    _, free = update(TRPO(), TRPO().init(m), problem, far)
     assert constrained.case == Case.INSIDE
     np.testing.assert_allclose(constrained.theta, free.theta, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(constrained.promised, free.promised, rtol=1e-4)
@@ -279,9 +280,9 @@ def test_without_constraints_trpo_takes_the_step_it_takes_beside_costs(update, f
     none = samples._replace(
         cost_weight=samples.cost_weight[:, :0], cost_advantage=samples.cost_advantage[:, :0]
     )
-    nothing = Constraints(*(jnp.zeros(0) for _ in range(3)), jnp.asarray(False))
-    _, free = update(TRPO(), trpo.init(TRPO(), 0), (policy, none), nothing)
-    _, beside = update(TRPO(), trpo.init(TRPO(), 2), (policy, samples), standing([9.0, 9.0], [0.0, 0.0]))
+    nothing = ConstraintValues(*(jnp.zeros(0) for _ in range(3)), jnp.asarray(False))
+    _, free = update(TRPO(), TRPO().init(0), (policy, none), nothing)
+    _, beside = update(TRPO(), TRPO().init(2), (policy, samples), standing([9.0, 9.0], [0.0, 0.0]))
     np.testing.assert_allclose(free.theta, beside.theta, rtol=1e-9)
     assert free.promised.shape == free.nu.shape == free.effective_limit.shape == (0,)
 
@@ -289,23 +290,23 @@ def test_without_constraints_trpo_takes_the_step_it_takes_beside_costs(update, f
 def test_a_fixed_penalty_subtracts():
     """3 − 2·(1 + 0.5) = 0 and −1 − 2·(0 + 4) = −9."""
     reward, costs = jnp.asarray([3.0, -1.0]), jnp.asarray([[1.0, 0.5], [0.0, 4.0]])
-    np.testing.assert_allclose(fpo.penalised(FPO(penalty=2.0), reward, costs), [0, -9])
+    np.testing.assert_allclose(FPO(penalty=2.0).reward(reward, costs), [0, -9])
 
 
 def test_every_constraint_may_have_a_penalty_of_its_own(update, float64):
     """3 − 2·1 − 4·0.5 = −1 and −1 − 2·0 − 4·4 = −17."""
     reward, costs = jnp.asarray([3.0, -1.0]), jnp.asarray([[1.0, 0.5], [0.0, 4.0]])
     config = FPO(penalty=(2.0, 4.0))
-    np.testing.assert_allclose(fpo.penalised(config, reward, costs), [-1, -17])
-    _, step = update(config, fpo.init(config, 2), make_problem(m=2), standing([9.0, 9.0], [0.0, 0.0]))
+    np.testing.assert_allclose(config.reward(reward, costs), [-1, -17])
+    _, step = update(config, config.init(2), make_problem(m=2), standing([9.0, 9.0], [0.0, 0.0]))
     np.testing.assert_array_equal(step.nu, [2, 4])
 
 
 def test_on_the_same_samples_fixed_penalties_step_as_trpo_does(update, float64):
     """The penalty is in the samples: what the update sees of the reward already has it taken off."""
     problem, constraints = make_problem(m=2), standing([9.0, 9.0], [0.0, 0.0])
-    _, penalised = update(FPO(7.0), fpo.init(FPO(7.0), 2), problem, constraints)
-    _, free = update(TRPO(), trpo.init(TRPO(), 2), problem, constraints)
+    _, penalised = update(FPO(7.0), FPO(7.0).init(2), problem, constraints)
+    _, free = update(TRPO(), TRPO().init(2), problem, constraints)
     np.testing.assert_allclose(penalised.theta, free.theta, rtol=1e-9)
     np.testing.assert_array_equal(penalised.nu, 7)
 
@@ -332,7 +333,7 @@ def test_the_multipliers_of_pdo_follow_the_violations_and_never_turn_negative(up
     """ν ← (ν + 0.1 (J_C − d))₊ from ν₀ = 1, d = (2, 5)."""
     problem = make_problem(m=2)
     config = PDO(nu=1.0, rate=0.1)
-    state = pdo.init(config, 2)
+    state = config.init(2)
     by_hand = [
         # J_C, ν afterwards
         ([4.0, 0.0], [1.2, 0.5]),
@@ -349,4 +350,4 @@ def test_the_multipliers_of_pdo_follow_the_violations_and_never_turn_negative(up
 
 
 def test_every_multiplier_of_pdo_may_start_elsewhere():
-    np.testing.assert_array_equal(pdo.init(PDO(nu=(0.0, 1000.0)), 2).nu, [0, 1000])
+    np.testing.assert_array_equal(PDO(nu=(0.0, 1000.0)).init(2).nu, [0, 1000])

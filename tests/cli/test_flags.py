@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from corral.cli.flags import from_argv
-from corral.config import CPO, FPO, PDO, TRPO, Config, Critic, Networks, RunOptions, Shaping, TrustRegion
+from corral.algos import CPO, FPO, PDO, TRPO
+from corral.cli.flags import train_options
+from corral.config import Config, Critic, Networks, RunOptions, Shaping, TrustRegion
 from corral.errors import CorralError
 from corral.presets import preset
 from corral.running.config_file import load, load_options, save
@@ -59,11 +60,11 @@ def test_the_file_holds_every_field_with_its_explanation(tmp_path):
 
 
 def test_the_environment_alone_gives_its_preset():
-    config, options = from_argv(["point-circle"])
+    config, options = train_options(["point-circle"])
     assert config == preset("point-circle", "corral")
     assert options == RunOptions(out=Path("runs/point-circle-cpo-corral-s0"))
-    assert from_argv(["ant-gather", "--preset", "paper"])[0] == preset("ant-gather", "paper")
-    assert from_argv(["--algo=trpo", "--preset=paper", "point-gather"])[0] == preset(
+    assert train_options(["ant-gather", "--preset", "paper"])[0] == preset("ant-gather", "paper")
+    assert train_options(["--algo=trpo", "--preset=paper", "point-gather"])[0] == preset(
         "point-gather", "paper", TRPO()
     )
 
@@ -77,7 +78,7 @@ def test_the_environment_alone_gives_its_preset():
     ],
 )
 def test_the_environment_may_stand_anywhere(argv):
-    config, _ = from_argv(argv)
+    config, _ = train_options(argv)
     assert config == replace(preset("point-gather", "corral"), seed=3, limit=(1.0, 2.0))
 
 
@@ -89,7 +90,7 @@ def test_every_field_is_a_flag():
         "--networks.activation relu --networks.normalize-observations --critic.method adam --critic.sees-time "
         "--shaping.horizon 3 --out here --seeds 4 --checkpoint-every 2 --threads 1 --json"
     )
-    config, options = from_argv(argv.split())
+    config, options = train_options(argv.split())
     assert config == Config(
         "point-gather",
         algo=PDO(nu=1000.0, rate=0.5),
@@ -117,31 +118,33 @@ def test_flags_win_over_the_file_and_the_file_over_the_preset(tmp_path):
     file.write_text(
         'env = "point-gather"\ngamma = 0.5\nseed = 8\n[algo]\nname = "pdo"\nnu = 3\n[run]\nseeds = 2\n'
     )
-    config, options = from_argv(["--config", str(file), "--seed", "9"])
+    config, options = train_options(["--config", str(file), "--seed", "9"])
     expected = replace(preset("point-gather", "corral"), gamma=0.5, seed=9, algo=PDO(nu=3.0))
     assert config == expected
     assert options == RunOptions(Path("runs/point-gather-pdo-mine-s9"), seeds=2)
     # Another algorithm than the file's starts from its own defaults.
-    config, _ = from_argv(["point-circle", "--config", str(file), "--algo", "fpo"])
+    config, _ = train_options(["point-circle", "--config", str(file), "--algo", "fpo"])
     assert config == replace(preset("point-circle", "corral"), gamma=0.5, seed=8, algo=FPO())
 
 
 def test_a_saved_file_leaves_nothing_to_a_preset(tmp_path):
     save(preset("point-circle", "paper"), tmp_path / "config.toml")
-    config, _ = from_argv(["--config", str(tmp_path / "config.toml")])  # whose own preset would be `corral`
+    config, _ = train_options(
+        ["--config", str(tmp_path / "config.toml")]
+    )  # whose own preset would be `corral`
     assert config == preset("point-circle", "paper", CPO(calibration=0.0))
 
 
 def test_the_saved_file_of_a_run_repeats_it(tmp_path):
-    config, options = from_argv(["ant-circle", "--algo", "fpo", "--algo.penalty", "5", "--seeds", "3"])
+    config, options = train_options(["ant-circle", "--algo", "fpo", "--algo.penalty", "5", "--seeds", "3"])
     save(config, tmp_path / "config.toml", options)
-    again, how = from_argv(["--config", str(tmp_path / "config.toml")])
+    again, how = train_options(["--config", str(tmp_path / "config.toml")])
     assert again == config
     assert how.seeds == 3
 
 
 def test_a_gymnasium_id_gets_the_general_parameters_and_a_folder_without_slashes():
-    config, options = from_argv(["module:some/Thing-v0", "--limit", "25"])
+    config, options = train_options(["module:some/Thing-v0", "--limit", "25"])
     assert config.limit == (25.0,)
     assert not config.time_limit_ends
     assert preset("humanoid-gather").time_limit_ends
@@ -149,8 +152,8 @@ def test_a_gymnasium_id_gets_the_general_parameters_and_a_folder_without_slashes
 
 
 def test_a_number_per_constraint_comes_through_flags_and_files(tmp_path):
-    one, _ = from_argv(["point-circle", "--algo", "fpo", "--algo.penalty", "5"])
-    each, _ = from_argv(["point-circle", "--algo", "fpo", "--algo.penalty", "5", "50"])
+    one, _ = train_options(["point-circle", "--algo", "fpo", "--algo.penalty", "5"])
+    each, _ = train_options(["point-circle", "--algo", "fpo", "--algo.penalty", "5", "50"])
     assert (one.algo, each.algo) == (FPO(5.0), FPO((5.0, 50.0)))
     for config in (one, each):
         save(config, tmp_path / "config.toml")
@@ -161,7 +164,7 @@ def test_a_number_per_constraint_comes_through_flags_and_files(tmp_path):
     ("argv", "message"),
     [
         ("", "name an environment first, such as `corral train point-circle`"),
-        ("x --algo sac", "--algo must be one of cpo, trpo, pdo, fpo, got sac"),
+        ("x --algo sac", "--algo must be one of cpo, fpo, pdo, trpo, got sac"),
         ("x --algo", "--algo needs a value"),
         ("x --preset mine", "--preset must be one of paper, corral, got mine"),
         ("x --iterations many", "--iterations must be a whole number, got many"),
@@ -185,14 +188,14 @@ def test_a_number_per_constraint_comes_through_flags_and_files(tmp_path):
         ("x --delta 0.1", "there is no option --delta; did you mean --trust.delta?"),
         ("x --itertions 5", "there is no option --itertions; did you mean --iterations?"),
         ("x --xyzzy", "there is no option --xyzzy; `corral train --help` lists them"),
-        ("x --algo.nu 3", "--algo.nu is an option of --algo pdo, not of cpo"),
+        ("x --algo.nu 3", "--algo.nu is an option of --algo pdo, which is not the algorithm of this run"),
         ("x extra", "what is 'extra' for? It follows no option that takes it"),
         ("x --config nowhere.toml", "there is no file nowhere.toml"),
     ],
 )
 def test_a_mistake_in_the_arguments_gets_one_clear_line(argv, message, capsys):
     with pytest.raises(CorralError) as caught:
-        from_argv(argv.split())
+        train_options(argv.split())
     assert str(caught.value) == message
     assert capsys.readouterr() == ("", "")
 
@@ -212,7 +215,7 @@ def test_a_mistake_in_the_arguments_gets_one_clear_line(argv, message, capsys):
         ('env = "x"\n[algo]\nname = "pdo"\nnu = "a"', "algo.nu must be a number, got 'a'"),
         ('env = "x"\nshape_costs = 1', "shape_costs must be true or false, got 1"),
         ('env = "x"\ntask = {a = "b"}', "task.a must be a number, got 'b'"),
-        ('env = "x"\n[algo]\nname = "sac"', "algo.name must be one of cpo, trpo, pdo, fpo, got 'sac'"),
+        ('env = "x"\n[algo]\nname = "sac"', "algo.name must be one of cpo, fpo, pdo, trpo, got 'sac'"),
         ('env = "x"\n[algo]\nname = "trpo"\nnu = 1', "there is no setting algo.nu"),
         ('env = "x"\n[networks]\nactivation = "selu"', "networks.activation must be one of tanh"),
         ('env = "x"\ngamma = 7', "gamma must lie in [0, 1], got 7"),
@@ -229,13 +232,13 @@ def test_a_mistake_in_the_file_gets_one_clear_line(tmp_path, text, message):
 
 def test_help_shows_the_defaults_of_the_environment_and_the_options_of_the_algorithm(capsys):
     with pytest.raises(SystemExit) as stop:
-        from_argv(["ant-circle", "--algo", "pdo", "--help"])
+        train_options(["ant-circle", "--algo", "pdo", "--help"])
     assert stop.value.code == 0
     printed = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for part in (
         "--batch-size INT Environment steps sampled for each update",
         "(default: 100000)",
-        "--algo {cpo,pdo,trpo,fpo}",
+        "--algo {cpo,fpo,pdo,trpo}",
         "--algo.nu FLOAT [FLOAT ...] Where the multipliers start, ν₀: one number for all, or one for each",
         "--shaping.horizon INT Look-ahead T in steps. (default: 20)",
         "--seeds INT",
@@ -245,7 +248,7 @@ def test_help_shows_the_defaults_of_the_environment_and_the_options_of_the_algor
     assert "--algo.name" not in printed
     assert "--env" not in printed
     with pytest.raises(SystemExit):
-        from_argv(["--help"])
+        train_options(["--help"])
     assert "point-circle with cpo" in " ".join(capsys.readouterr().out.split())
 
 

@@ -9,11 +9,12 @@ import pytest
 
 from corral import envs
 from corral.cli import COMMANDS, main
+from corral.cli.flags import train_options
 from corral.cli.train import finish
 from corral.config import Config, Networks
 from corral.learning import networks
-from corral.running import checkpoint, config_file, log
-from corral.running import loop as training
+from corral.running import checkpoint, config_file, log, loop
+from corral.running import directory as run_directory
 
 TINY = ["--preset", "paper", "--batch-size", "300", "--networks.hidden", "4", "--trust.cg-iterations", "2"]
 
@@ -28,8 +29,8 @@ def commands(monkeypatch):
 def trained(tmp_path_factory) -> Path:
     """A run of one iteration, for the slow tests."""
     directory = tmp_path_factory.mktemp("runs") / "tiny"
-    config, _ = settings.from_argv(["point-gather", *TINY, "--iterations", "1"])
-    training.run(config, directory)
+    config, _ = train_options(["point-gather", *TINY, "--iterations", "1"])
+    loop.run(config, directory)
     return directory
 
 
@@ -50,7 +51,9 @@ class FakeRun:
         self.iterations, self.interrupted = iterations, interrupted
         self.asked: dict = {}
 
-    def __call__(self, config, directory, *, seeds, checkpoint_every, threads, watcher):
+    def __call__(self, config, directory, *, seeds, checkpoint_every, threads, overwrite, watcher):
+        run_directory.require_free(directory, overwrite)
+        run_directory.clear(directory)
         self.asked = {
             "config": config,
             "seeds": seeds,
@@ -59,14 +62,14 @@ class FakeRun:
         }
         folders = [directory] if seeds == 1 else [directory / f"seed-{s}" for s in range(seeds)]
         for folder in folders:
-            (folder / "checkpoints").mkdir(parents=True)
+            (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
             config_file.save(config, folder / "config.toml")
             run = log.RunLog(folder, log.columns(["bombs"]))
             for k in range(self.iterations):
                 run.append(_row(k))
                 watcher.update(_row(k))
             run.close()
-        return training.Run(directory, None, self.iterations, self.interrupted)
+        return loop.Run(directory, None, self.iterations, self.interrupted)
 
 
 def _row(k: int) -> dict:
@@ -83,11 +86,11 @@ def _row(k: int) -> dict:
 
 def test_training_writes_the_run_and_says_where_and_what(tmp_path, monkeypatch, capsys):
     fake = FakeRun()
-    monkeypatch.setattr(training, "run", fake)
+    monkeypatch.setattr(loop, "run", fake)
     out = tmp_path / "run"
     argv = ["train", "point-gather", "--algo", "fpo", "--iterations", "2", "--seed", "3", "--out", str(out)]
     assert main([*argv, "--checkpoint-every", "5", "--threads", "1"]) == 0
-    assert fake.asked["config"] == settings.from_argv(argv[1:])[0]
+    assert fake.asked["config"] == train_options(argv[1:])[0]
     assert (fake.asked["seeds"], fake.asked["checkpoint_every"], fake.asked["threads"]) == (1, 5, 1)
     printed = capsys.readouterr().out
     assert "corral  point-gather  FPO  seed 3" in printed
@@ -98,7 +101,7 @@ def test_training_writes_the_run_and_says_where_and_what(tmp_path, monkeypatch, 
 
 
 def test_json_is_all_there_is_on_stdout(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(training, "run", FakeRun())
+    monkeypatch.setattr(loop, "run", FakeRun())
     assert main(["train", "point-gather", "--seeds", "2", "--out", str(tmp_path / "run"), "--json"]) == 0
     captured = capsys.readouterr()
     report = json.loads(captured.out)
@@ -111,7 +114,7 @@ def test_json_is_all_there_is_on_stdout(tmp_path, monkeypatch, capsys):
 
 
 def test_an_interrupted_run_says_how_to_go_on(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(training, "run", FakeRun(1, interrupted=True))
+    monkeypatch.setattr(loop, "run", FakeRun(1, interrupted=True))
     assert main(["train", "point-gather", "--out", str(tmp_path / "run")]) == 130
     assert (
         f"stopped after 1 iterations; go on with: corral resume {tmp_path / 'run'}" in capsys.readouterr().out
@@ -119,7 +122,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path, monkeypatch, capsys):
 
 
 def test_a_run_stopped_before_its_first_row_has_no_figure(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(training, "run", FakeRun(0, interrupted=True))
+    monkeypatch.setattr(loop, "run", FakeRun(0, interrupted=True))
     assert main(["train", "point-gather", "--out", str(tmp_path / "run")]) == 130
     assert "figure" not in capsys.readouterr().out
 
@@ -134,7 +137,7 @@ def test_a_run_stopped_before_its_first_row_has_no_figure(tmp_path, monkeypatch,
         ),
         (
             ["train", "point-gahter"],
-            "corral train: no environment is called 'point-gahter'; did you mean 'point-gather'?",
+            "corral train: no environment is called 'point-gahter'; did you mean point-gather?",
         ),
         (["resume", "nowhere"], "corral resume: nowhere is not the folder of a run: it holds no config.toml"),
         (
@@ -169,7 +172,7 @@ def test_a_folder_in_use_is_refused_and_only_a_run_can_be_overwritten(tmp_path, 
     ):
         (tmp_path / made).parent.mkdir(exist_ok=True)
         (tmp_path / made).touch()
-    monkeypatch.setattr(training, "run", FakeRun())
+    monkeypatch.setattr(loop, "run", FakeRun())
     # But not with something of the user's in it.
     (tmp_path / "seed-1" / "notes.txt").write_text("mine")
     assert main([*argv, "--overwrite"]) == 2
@@ -187,14 +190,14 @@ def test_resuming_shows_the_past_of_the_run(tmp_path, monkeypatch, capsys):
     writer.close()
     seen = {}
 
-    def resume(directory, *, checkpoint_every, threads, watcher):
+    def resume(directory, *, iterations, checkpoint_every, threads, watcher):
         seen["past"] = [row["return"] for row in watcher._rows]
         watcher.note("going back to checkpoint-000002.npz")
         watcher.update(_row(2))
         watcher.update(_row(3))
-        return training.Run(directory, None, 4, False)
+        return loop.Run(directory, None, 4, False)
 
-    monkeypatch.setattr(training, "resume", resume)
+    monkeypatch.setattr(loop, "resume", resume)
     assert main(["resume", str(tmp_path)]) == 0
     assert seen["past"] == [3.0, 4.0, 5.0]
     printed = capsys.readouterr().out
@@ -204,7 +207,7 @@ def test_resuming_shows_the_past_of_the_run(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_a_real_run_leaves_its_files_and_rows(trained, capsys):
-    assert finish(training.Run(trained, None, 1, False), False) == 0
+    assert finish(loop.Run(trained, None, 1, False), False) == 0
     assert (
         "config.toml, metrics.csv, policy.npz, checkpoints/, events.out.tfevents.…" in capsys.readouterr().out
     )

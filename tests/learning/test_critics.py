@@ -6,68 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from plain_networks import batch_of, differences, forward, parameters, ravel, unravel
 
-from corral.config import Critic, Networks, Shaping
+from corral.config import Critic, Networks
 from corral.learning import critics as fit
-from corral.learning.estimate import Batch, unsafe_ahead
 from corral.learning.networks import apply_stacked, stack_mlps
 
-ARRAYS = ("weights", "biases")
-
-
-def batch_of(lengths, obs, costs=None, gap=0):
-    """Episodes of these lengths, each followed by `gap` rows that are not valid, as the device leaves them."""
-    rows = sum(lengths) + gap * len(lengths)
-    t, episode, last, valid = [], [], [], []
-    for e, k in enumerate(lengths):
-        t += [*range(k), *[0] * gap]
-        episode += [e] * (k + gap)
-        last += [False] * (k - 1) + [True] + [False] * gap
-        valid += [True] * k + [False] * gap
-    assert len(obs) == rows
-    return Batch(
-        obs=jnp.asarray(obs),
-        action=jnp.zeros((rows, 1)),
-        reward=jnp.zeros(rows),
-        costs=jnp.zeros((rows, 1)) if costs is None else jnp.asarray(costs),
-        t=jnp.asarray(t),
-        episode=jnp.asarray(episode),
-        last=jnp.asarray(last),
-        valid=jnp.asarray(valid),
-        final_obs=jnp.zeros((len(lengths), np.shape(obs)[1])),
-        truncated=jnp.zeros(len(lengths), bool),
-        present=jnp.ones(len(lengths), bool),
-        broken=jnp.zeros((), jnp.int32),
-    )
-
-
 # -- the networks once more, in NumPy ---------------------------------------------------------------------------------
-
-
-def parameters(nets, k):
-    """Network k of a stack: its arrays, weights first."""
-    return [np.asarray(a[k], np.float64) for name in ARRAYS for a in getattr(nets, name)]
-
-
-def forward(arrays, x):
-    half = len(arrays) // 2
-    for W, b in zip(arrays[: half - 1], arrays[half:-1], strict=True):
-        x = np.tanh(x @ W + b)
-    return (x @ arrays[half - 1] + arrays[-1])[:, 0]
-
-
-def ravel(arrays):
-    return np.concatenate([a.ravel() for a in arrays])
-
-
-def unravel(theta, like):
-    parts = np.split(theta, np.cumsum([a.size for a in like])[:-1])
-    return [part.reshape(a.shape) for part, a in zip(parts, like, strict=True)]
-
-
-def differences(f, theta, h=1e-6):
-    """∂f/∂θ by central differences, one column per parameter."""
-    return np.stack([(f(theta + h * e) - f(theta - h * e)) / (2 * h) for e in np.eye(len(theta))], axis=-1)
 
 
 # -- the natural step -------------------------------------------------------------------------------------------------
@@ -408,65 +353,6 @@ def test_only_critics_that_see_time_tell_apart_states_that_differ_in_nothing_els
     np.testing.assert_allclose(found(same_place, early_and_late)[:, 0], [9, 2], atol=0.5)
     blind = fit.make_critics(2, 0, Networks(hidden=(3,)), Critic(), jax.random.key(0))
     assert np.ptp(blind(same_place, early_and_late)) == 0
-
-
-# -- failure predictors -----------------------------------------------------------------------------------------------
-
-
-def test_the_first_step_of_a_predictor_follows_the_gradient_of_its_squared_error(float64):
-    """Adam's first average is a tenth of the gradient; the gradient by finite differences of a NumPy loss."""
-    rng = np.random.default_rng(6)
-    obs = rng.normal(size=(15, 2))
-    batch = batch_of([4, 5, 3], obs, gap=1)
-    targets = (rng.random((15, 2)) < 0.4).astype(float)
-    shaping = Shaping(steps=1, hidden=3)
-    predictors = fit.make_predictors(2, 2, shaping, jax.random.key(0))
-    found = jax.jit(lambda p: fit.fit_predictors(p, batch, jnp.asarray(targets), shaping))(predictors)
-    valid = np.asarray(batch.valid)
-    for k in range(2):
-        start = parameters(predictors.nets, k)
-
-        def error(theta, start=start, k=k):
-            said = 1 / (1 + np.exp(-forward(unravel(theta, start), obs)))
-            return np.mean((said - targets[:, k])[valid] ** 2)
-
-        gradient = ravel(parameters(found.optimizer[0].mu, k)) / 0.1
-        np.testing.assert_allclose(gradient, differences(error, ravel(start)), rtol=1e-5, atol=1e-8)
-
-
-def test_danger_ahead_is_that_of_a_loop_over_the_steps_to_come():
-    rng = np.random.default_rng(7)
-    lengths, horizons = [5, 1, 9, 3, 7], (1, 3, 50)
-    rows = sum(lengths) + 2 * len(lengths)
-    costs = ((rng.random((rows, 2)) < 0.2) * rng.random((rows, 2))).astype(np.float32)
-    batch = batch_of(lengths, np.zeros((rows, 1)), costs, gap=2)
-    found = jax.jit(lambda c: [unsafe_ahead(c, batch, h) for h in horizons])(batch.costs)
-    valid, episode = np.asarray(batch.valid), np.asarray(batch.episode)
-    for ahead, horizon in zip(map(np.asarray, found), horizons, strict=True):
-        for i in np.flatnonzero(valid):
-            coming = [j for j in range(i, min(i + horizon, rows)) if valid[j] and episode[j] == episode[i]]
-            np.testing.assert_array_equal(ahead[i], costs[coming].max(0) > 0)
-        assert 0 < ahead[valid].mean() < 1
-
-
-def test_a_predictor_learns_where_the_danger_begins_and_rows_that_are_not_valid_teach_it_nothing():
-    rng = np.random.default_rng(8)
-    obs = rng.uniform(-2, 2, size=(220, 1)).astype(np.float32)
-    batch = batch_of([10] * 20, obs, gap=1)
-    targets = jnp.asarray(obs > 0.5, jnp.float32)
-    shaping = Shaping(steps=200, hidden=8, learning_rate=0.05)
-    learned = jax.jit(
-        lambda obs, targets: fit.fit_predictors(
-            fit.make_predictors(1, 1, shaping, jax.random.key(0)), batch._replace(obs=obs), targets, shaping
-        )
-    )
-    found = learned(batch.obs, targets)
-    said = np.asarray(found(jnp.asarray([[-1.0], [0.0], [1.0], [1.8]])))[:, 0]
-    assert np.all(said[:2] < 0.1)
-    assert np.all(said[2:] > 0.9)
-    valid = np.asarray(batch.valid)[:, None]
-    spoiled = learned(jnp.where(valid, batch.obs, 50.0), jnp.where(valid, targets, 1 - targets))
-    np.testing.assert_allclose(spoiled.nets.weights[0], found.nets.weights[0], rtol=1e-4)
 
 
 def test_a_column_that_never_changes_is_scaled_to_nothing():

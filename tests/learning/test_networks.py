@@ -105,11 +105,11 @@ def test_what_never_changes_is_normalised_to_nothing_whatever_rounding_left_of_i
 def test_rows_are_cut_into_pieces_of_one_length_as_many_for_each_device_and_none_too_short(rows, devices):
     count = networks.pieces(rows, devices)
     assert rows % count == 0
-    assert count == 1 or (count % devices == 0 and rows // count >= nets._PIECE)
+    assert count == 1 or (count % devices == 0 and rows // count >= networks._PIECE)
 
 
 def test_as_many_pieces_are_made_as_there_may_be(monkeypatch):
-    monkeypatch.setattr(nets, "_PIECE", 1000)
+    monkeypatch.setattr(networks, "_PIECE", 1000)
     # 125,000 = 125 · 1000; of 56,615 = 5 · 13² · 67 the divisors are 1, 5, 13, 65, …, and 56 pieces are allowed.
     assert [networks.pieces(rows, 1) for rows in (125_000, 56_615, 999, 1_999, 2_000)] == [125, 13, 1, 1, 2]
     # 12,500 rows on each of eight devices: 10 pieces of 1,250; 99,999 rows cannot be split evenly.
@@ -151,9 +151,9 @@ def test_on_a_gpu_many_rows_go_through_a_network_in_pieces_and_come_out_the_same
     plain = jax.grad(lambda net: jnp.sum(net(x) ** 2))(net)
     assert cut() == 0
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(nets, "_PIECE", 100)
+    monkeypatch.setattr(networks, "_PIECE", 100)
     assert cut() == 2
     found = jax.grad(lambda net: jnp.sum(net(x) ** 2))(net)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, plain)
-    monkeypatch.setattr(nets, "_PIECE", 601)
+    monkeypatch.setattr(networks, "_PIECE", 601)
     assert cut() == 0

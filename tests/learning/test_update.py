@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from corral import devices
-from corral.config import CPO, FPO, Config, Critic, Networks, Shaping, TrustRegion
+from corral.algos import CPO, FPO
+from corral.config import Config, Critic, Networks, Shaping, TrustRegion
 from corral.envs.contract import Box, ConstraintSpec, EnvSpec
 from corral.learning import distributions, networks
-from corral.learning import update as learner
+from corral.learning import update as learning_update
 from corral.learning.estimate import Batch, unsafe_ahead
 from corral.running.programs import numbers, with_numbers
 from corral.trust_region.dual import Case
@@ -149,14 +150,14 @@ class Iteration:
 
 def compiled(config, m):
     """The update as the trainer compiles it: numbers are inputs."""
-    return devices.jit(lambda own, *rest: learner.update(with_numbers(config, own), spec(m), *rest))
+    return devices.jit(lambda own, *rest: learning_update.update(with_numbers(config, own), spec(m), *rest))
 
 
 @pytest.fixture(scope="module")
 def constrained():
     """CPO with two shaped costs: the compiled update and four iterations in a row."""
     update = compiled(CONSTRAINED, 2)
-    state, run = learner.init(CONSTRAINED, spec(2), jax.random.key(0)), []
+    state, run = learning_update.init(CONSTRAINED, spec(2), jax.random.key(0)), []
     for k in range(4):
         run.append(Iteration(update, CONSTRAINED, state, 2, seed=k))
         state = run[-1].new
@@ -167,7 +168,7 @@ def constrained():
 def penalised():
     """A fixed penalty on one undiscounted cost, observations normalised, time limits no ends: two iterations."""
     update = compiled(PENALISED, 1)
-    state, run = learner.init(PENALISED, spec(1), jax.random.key(0)), []
+    state, run = learning_update.init(PENALISED, spec(1), jax.random.key(0)), []
     for k in range(2):
         run.append(Iteration(update, PENALISED, state, 1, seed=k))
         state = run[-1].new
@@ -264,7 +265,7 @@ def test_critics_are_judged_before_they_are_fitted_to_the_batch(constrained, pen
 def test_reward_advantages_are_standardised_and_cost_advantages_only_centred(constrained):
     it = constrained[1][3]
     advantage, _, _ = it.advantages()
-    samples = learner._samples(it.batch, jnp.asarray(advantage, jnp.float32), jnp.ones((ROWS, 2)))
+    samples = learning_update._samples(it.batch, jnp.asarray(advantage, jnp.float32), jnp.ones((ROWS, 2)))
     rewards, costs = np.asarray(samples.advantage)[it.valid], np.asarray(samples.cost_advantage)[it.valid]
     np.testing.assert_allclose([rewards.mean(), rewards.std()], [0, 1], atol=1e-5)
     expected = advantage[it.valid] - advantage[it.valid].mean(0)
@@ -281,7 +282,7 @@ def test_reward_advantages_are_standardised_and_cost_advantages_only_centred(con
 
 def test_rewards_that_do_not_vary_give_no_advantage_instead_of_a_division_by_zero(constrained):
     it = constrained[1][0]
-    samples = learner._samples(it.batch, jnp.full((ROWS, 3), 4.0), jnp.ones((ROWS, 2)))
+    samples = learning_update._samples(it.batch, jnp.full((ROWS, 3), 4.0), jnp.ones((ROWS, 2)))
     np.testing.assert_array_equal(samples.advantage, 0)
 
 
@@ -341,7 +342,7 @@ def test_limits_of_the_configuration_may_be_traced():
     config = replace(CONSTRAINED, limit=(3.0, 4.0))
 
     def doubled(own):
-        return [2 * x for x in learner.limits(with_numbers(config, own), spec(2))]
+        return [2 * x for x in learning_update.limits(with_numbers(config, own), spec(2))]
 
     np.testing.assert_allclose(jax.jit(doubled)(numbers(config)), [6, 8])
 
@@ -401,15 +402,15 @@ def test_a_rejected_update_leaves_the_policy_as_it_was(constrained):
 
 
 def test_limits_are_the_configuration_s_or_else_the_environment_s():
-    assert learner.limits(CONSTRAINED, spec(2)) == (1.5, 40.0)
-    assert learner.limits(replace(CONSTRAINED, limit=(3.0, 4.0)), spec(2)) == (3.0, 4.0)
+    assert learning_update.limits(CONSTRAINED, spec(2)) == (1.5, 40.0)
+    assert learning_update.limits(replace(CONSTRAINED, limit=(3.0, 4.0)), spec(2)) == (3.0, 4.0)
 
 
 @pytest.mark.slow
 def test_critics_fitted_by_adam_recover_from_a_batch_that_is_not_finite():
     config = replace(PENALISED, critic=Critic("adam", epochs=2, minibatch=16), time_limit_ends=True)
     update = compiled(config, 1)
-    state = learner.init(config, spec(1), jax.random.key(0))
+    state = learning_update.init(config, spec(1), jax.random.key(0))
     batch = draw(state.policy, 1, 0)
     state, _ = update(
         numbers(config), state, batch._replace(reward=jnp.full(ROWS, 3e38, jnp.float32)), jax.random.key(0)

@@ -9,8 +9,8 @@ import pytest
 from corral.config import Networks
 from corral.envs.contract import Box, ConstraintSpec, EnvSpec, HostEnv, HostStep
 from corral.learning import networks
-from corral.rollout import host
-from corral.rollout.host import Lanes
+from corral.rollout.host import HostSampler
+from corral.rollout.shapes import Plan
 
 HORIZON = 9
 SPEC = EnvSpec("counted", 3, Box(1), HORIZON, (ConstraintSpec("steps", 1.0),))
@@ -54,9 +54,10 @@ def policy():
 
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_a_batch_from_the_host_holds_whole_episodes_one_after_the_other(policy, lanes):
-    batch = host.collect(
-        Lanes([Counted(k, 4) for k in range(lanes)]), policy, jax.random.key(1), 6, rows=50, room=8
-    )
+    sampler = HostSampler([Counted(k, 4) for k in range(lanes)])
+    policies = [jax.tree.map(lambda x: x[None], policy)]
+    whole = sampler.collect(policies, np.zeros(1, np.uint32), 0, np.array([6]), Plan(4, 50, 8))
+    batch = jax.tree.map(lambda x: x[0], whole)
     valid, ends = np.asarray(batch.valid), np.flatnonzero(batch.last)
     assert len(valid) == 50
     assert batch.present.tolist() == [True] * 6 + [False] * 2
@@ -93,12 +94,12 @@ def test_a_lane_that_is_over_leaves_its_threads_to_the_other(policy):
             given.set()
 
     second.use_threads, second.waits_for = use_threads, given  # type: ignore[method-assign]
-    host.collect(Lanes([first, second], threads=4), policy, jax.random.key(1), 4)
+    HostSampler([first, second], threads=4).episodes(policy, jax.random.key(1), 4)
     assert first.threads == [2]
     assert second.threads == [2, 4]
 
 
 def test_lanes_that_were_given_no_threads_keep_those_they_have(policy):
     only = Counted(0, 2)
-    host.collect(Lanes([only]), policy, jax.random.key(1), 2)
+    HostSampler([only]).episodes(policy, jax.random.key(1), 2)
     assert only.threads == []

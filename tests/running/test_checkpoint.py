@@ -134,25 +134,6 @@ def test_what_numpy_could_only_pickle_is_refused_when_saving(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_newest_readable_one_is_taken_and_the_others_are_named(tmp_path):
-    assert checkpoint.latest(tmp_path / "nowhere", state()) is None
-    for k in (1, 2, 3):
-        checkpoint.save(tmp_path, k, state(k), {"k": k})
-    damaged = tmp_path / "checkpoint-000003.npz"
-    damaged.write_bytes(damaged.read_bytes()[:-30])
-    (tmp_path / "checkpoint-000002.npz").write_bytes(b"")
-    notes: list[str] = []
-    tree, meta, path = checkpoint.latest(tmp_path, state(), notes.append)
-    assert same(tree, state(1))
-    assert meta == {"k": 1}
-    assert path.name == "checkpoint-000001.npz"
-    assert [("000003" in n, "000002" in n) for n in notes] == [(True, False), (False, True)]
-    assert all("going back to checkpoint-000001.npz" in n for n in notes)
-    path.write_bytes(b"no zip")
-    with pytest.raises(CorralError, match=r"no checkpoint in .* can be used: .*000003.*000002.*000001"):
-        checkpoint.latest(tmp_path, state())
-
-
 def test_a_full_disk_leaves_earlier_checkpoints_alone_and_says_so(tmp_path, monkeypatch):
     checkpoint.save(tmp_path, 1, state(1), {})
 
@@ -164,7 +145,7 @@ def test_a_full_disk_leaves_earlier_checkpoints_alone_and_says_so(tmp_path, monk
         checkpoint.save(tmp_path, 2, state(2), {})
     monkeypatch.undo()
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint-000001.npz"]
-    tree, _, _ = checkpoint.latest(tmp_path, state())
+    tree, _ = checkpoint.load(tmp_path / "checkpoint-000001.npz", state())
     assert same(tree, state(1))
 
 
@@ -208,7 +189,8 @@ def test_a_process_killed_at_any_moment_leaves_a_whole_checkpoint_no_older_than_
             printed = writer.stdout.read().split()
         reported = int(printed[-1]) if printed else start
         like = {"a": np.zeros(100_000, int), "b": np.zeros(9)}
-        tree, meta, _ = checkpoint.latest(tmp_path, like, pytest.fail)
+        newest = list(checkpoint.checkpoints(tmp_path).values())[-1]
+        tree, meta = checkpoint.load(newest, like)
         k = meta["k"]
         assert reported <= k <= reported + 1
         assert np.array_equal(tree["a"], np.full(100_000, k))

@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from corral.config import Config, RunOptions, algorithms
 from corral.errors import CorralError, nearest, require
@@ -153,7 +153,7 @@ def value_of(option: Option, given: list[str]) -> Any:
 
 def _kinds(hint: Any) -> list[Any]:
     """The alternatives of a union, without None."""
-    parts = get_args(hint) if get_origin(hint) is types.UnionType else (hint,)
+    parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     return [part for part in parts if part is not types.NoneType]
 
 

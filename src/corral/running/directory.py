@@ -10,6 +10,7 @@
 A run with several seeds has a folder `seed-<n>` for each, with these files, and the figure in the folder above them.
 """
 
+import json
 import re
 import shutil
 import warnings
@@ -38,7 +39,8 @@ _CONFIG, _CHECKPOINTS, _POLICY, _ERROR, _SEED = (
     "error.txt",
     "seed-",
 )
-_MADE = (_CONFIG, log.FILE, _POLICY, "events.out.tfevents.*", "figure.*", _ERROR, "provenance.json")
+_PROVENANCE = "provenance.json"
+_MADE = (_CONFIG, log.FILE, _POLICY, "events.out.tfevents.*", "figure.*", _ERROR, _PROVENANCE)
 """The files that a run leaves in its folder, beside its checkpoints."""
 
 
@@ -85,7 +87,7 @@ class RunDirectory:
         require(directory.is_dir(), f"there is no folder {directory}")
         if RunDirectory(directory).exists:
             return [RunDirectory(directory)]
-        found = sorted((path.parent for path in directory.rglob(log.FILE)), key=_natural)
+        found = sorted((path.parent for path in directory.rglob(log.FILE)), key=natural)
         require(len(found) > 0, f"{directory} holds no runs: there is no {log.FILE} in it or below it")
         return [RunDirectory(path) for path in found]
 
@@ -107,7 +109,7 @@ class RunDirectory:
 
     def seeds(self) -> "list[RunDirectory]":
         """The seeds in this folder that have begun, in order."""
-        found = sorted(self.path.glob(f"{_SEED}*"), key=_natural)
+        found = sorted(self.path.glob(f"{_SEED}*"), key=natural)
         return [run for run in map(RunDirectory, found) if run.exists]
 
     # -- what it holds ---------------------------------------------------------------------------------------------
@@ -192,6 +194,18 @@ class RunDirectory:
         else:
             write_atomically(self.path / _ERROR, text.encode())
 
+    def provenance(self) -> dict[str, Any]:
+        """Where the run was made, as a grid wrote it down; nothing if none did or the file is damaged."""
+        try:
+            content = json.loads((self.path / _PROVENANCE).read_text())
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    def save_provenance(self, content: dict[str, Any]) -> None:
+        """Write down where the run was made."""
+        write_atomically(self.path / _PROVENANCE, (json.dumps(content, indent=1) + "\n").encode())
+
     def discard_start(self) -> None:
         """Remove the files of a run that failed before its first iteration, so that a second try finds the place free."""
         if not len(self.metrics()) and not self.checkpoints():
@@ -203,8 +217,8 @@ class RunDirectory:
                     folder.rmdir()
 
 
-def make_room(directory: Path, overwrite: bool) -> None:
-    """Require that a new run may use this folder: there is none, or it is empty, or what lies there may go.
+def require_free(directory: Path, overwrite: bool) -> None:
+    """Require that a new run may use this folder: there is none, or it is empty, or what lies there may go (`clear`).
 
     A run that was killed before its first iteration goes, with `overwrite` any run; a file that no run has made never does.
     """
@@ -227,7 +241,12 @@ def make_room(directory: Path, overwrite: bool) -> None:
         f"{directory} holds {', '.join(str(path) for path in theirs[:3])}, which no run has made: "
         "nothing in it is deleted, choose another with --out",
     )
-    shutil.rmtree(directory)
+
+
+def clear(directory: Path) -> None:
+    """Delete the folder of a run that `require_free` lets go."""
+    if directory.exists():
+        shutil.rmtree(directory)
 
 
 def _of_a_run(path: Path) -> bool:
@@ -264,6 +283,6 @@ def restore(runs: Sequence[RunDirectory], likes: Sequence[Any], note: Note) -> R
     return Restored(list(likes), {}, 0)
 
 
-def _natural(path: Path) -> list[tuple[int, str]]:
-    """Sorts seed-2 before seed-10."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", str(path))]
+def natural(name: Path | str) -> list[tuple[int, str]]:
+    """A key for sorting that puts seed-2 before seed-10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", str(name))]

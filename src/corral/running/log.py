@@ -4,7 +4,6 @@ A row reaches the disk in a single write before the run goes on. Should a kill o
 the same, reading skips it and resuming removes it. The same numbers go to a TensorBoard event file beside it.
 """
 
-import difflib
 import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from corral.errors import CorralError, require
+from corral.errors import CorralError, did_you_mean, require
 from corral.running.files import no_room, write_atomically
 from corral.running.tensorboard import EventWriter, tags
 
@@ -124,9 +123,7 @@ class Metrics:
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self._columns:
-            near = difflib.get_close_matches(name, self._columns, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self._columns)}"
-            raise CorralError(f"no metric is called {name!r}; {hint}")
+            raise CorralError(f"no metric is called {name!r}; {did_you_mean(name, self._columns)}")
         return self._columns[name]
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -159,14 +156,6 @@ def read(directory: Path | str) -> Metrics:
             len(line) == len(names), f"{path}, line {row + 2}: {len(line)} values for {len(names)} columns"
         )
     return Metrics({name: _typed([line[k] for line in cells]) for k, name in enumerate(names)})
-
-
-def run_directories(directory: Path) -> list[Path]:
-    """The folders with a config.toml and metrics of their own: `directory` itself, or those of its seeds."""
-    seeds = sorted(directory.glob("seed-*"), key=lambda path: (len(path.name), path))
-    found = [d for d in [directory, *seeds] if (d / "config.toml").is_file() or (d / FILE).is_file()]
-    require(len(found) > 0, f"{directory} is not the folder of a run: it holds no config.toml")
-    return [directory] if found[0] == directory else found
 
 
 def _rows_before(path: Path, header: bytes, resume_at: int) -> list[bytes]:

@@ -54,6 +54,7 @@ class Position(NamedTuple):
     """Iterations behind it."""
 
 
+@runtime_checkable
 class Recorder(Protocol):
     """Keeps what training makes: on the disk for the command line, in memory for `corral.train`."""
 
@@ -164,7 +165,8 @@ def loop(
             if now.done % checkpoint_every == 0 or now.done == total or stop:
                 recorder.save(now)
     except Exception:
-        recorder.save(now)
+        if now.done:
+            recorder.save(now)
         raise
     finally:
         recorder.close(now, finished=now.done == total)
@@ -236,12 +238,13 @@ def run(
     Where training fails before its first iteration is done, nothing stays behind.
     """
     require(seeds >= 1, f"seeds must be at least 1, got {seeds}")
-    folders.make_room(directory, overwrite)
+    folders.require_free(directory, overwrite)
     configs = [replace(config, seed=seed) for seed in range(config.seed, config.seed + seeds)]
     runs = RunDirectory.for_seeds(directory, [c.seed for c in configs])
     options = RunOptions(checkpoint_every=checkpoint_every, threads=threads)
     with make.from_config(config, threads) as sampler:
         trainer = Trainer(configs, sampler)
+        folders.clear(directory)  # not before the new run is known to be possible
         for own, folder in zip(configs, runs, strict=True):
             folder.begin(own, options)
         try:

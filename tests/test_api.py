@@ -1,0 +1,199 @@
+"""Training from Python."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toys import SLIDE, TINY, Slide, Walk
+
+import corral
+from corral import CorralError, envs
+from corral.config import Config, Critic
+from corral.learning import networks
+from corral.running import loop
+
+
+def test_training_from_python_takes_a_gymnasium_environment_and_the_user_s_own_cost(tmp_path):
+    right = corral.Constraint("right", 5.0, cost=lambda obs, action, next_obs, info: float(next_obs[0] > 0.1))
+    result = corral.train(
+        "CartPole-v1",
+        corral.CPO(),
+        [right],
+        iterations=2,
+        batch_size=600,
+        networks=TINY,
+        critic=Critic(),
+        preset="paper",
+    )
+    assert result.policy(np.zeros(4, np.float32)).shape == ()
+    assert result.policy(np.zeros((3, 4), np.float32)).dtype.kind == "i"
+    assert len(result.metrics) == 2
+    assert np.all(result.metrics["limit_right"] == 5)
+    result.save(tmp_path / "policy.npz")
+    again = corral.Result.load(tmp_path / "policy.npz")
+    obs = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    np.testing.assert_array_equal(again.policy(obs), result.policy(obs))
+    np.testing.assert_array_equal(again.metrics["return"], result.metrics["return"])
+    assert set(again.metrics.columns) == set(result.metrics.columns)
+    np.testing.assert_array_equal(again.metrics["case"], result.metrics["case"])
+
+
+@pytest.mark.parametrize(
+    ("env", "ends"),
+    [("point-circle", True), (envs.make("point-circle"), False), (Slide, False), ("Pendulum-v1", False)],
+)
+def test_a_time_limit_is_an_end_in_the_paper_s_tasks_by_name_only(env, ends, monkeypatch):
+    seen = []
+
+    def trainer(configs, *rest):
+        seen.extend(configs)
+        raise CorralError("enough")
+
+    monkeypatch.setattr("corral.api.Trainer", trainer)
+    with pytest.raises(CorralError, match="enough"):
+        corral.train(env, corral.TRPO(), batch_size=40, horizon=5 if env is Slide else None)
+    assert seen[0].time_limit_ends is ends
+
+
+def test_training_from_python_takes_one_gymnasium_environment_as_it_is():
+    result = corral.train(Slide(), corral.CPO(), [corral.Constraint("time", 7.0)], **SLIDE)
+    # It costs 1 a step, 5 an episode, whatever it does.
+    np.testing.assert_array_equal(result.metrics["cost_time"], 5)
+    np.testing.assert_array_equal(result.metrics["length"], 5)
+    # And what the policy says can be given to it.
+    assert Slide.action_space.contains(result.policy(np.zeros(1)))
+    assert result.policy(np.zeros((3, 1))).shape == (3, 1)
+    # Twenty at a time: single actions may both lie beyond the same bound, and come out as that.
+    drawn = [result.policy(np.zeros((20, 1)), deterministic=False) for _ in range(2)]
+    assert not np.array_equal(*drawn)
+    seeded = [result.policy(np.zeros(1), deterministic=False, seed=3) for _ in range(2)]
+    assert seeded[0] == seeded[1]
+
+
+def test_a_policy_of_the_command_line_is_loaded_by_its_folder_or_its_file(tmp_path):
+    config = Config("point-gather", batch_size=300, iterations=1, networks=TINY)
+    loop.run(config, tmp_path / "run")
+    for path in (tmp_path / "run", tmp_path / "run" / "policy.npz"):
+        result = corral.Result.load(path)
+        assert result.policy(np.zeros(result.spec.observation_size)).shape == (2,)
+        assert len(result.metrics) == 1
+    loop.run(config, tmp_path / "two", seeds=2)
+    with pytest.raises(CorralError, match=r"holds 2 seeds: choose one of .*seed-0, .*seed-1"):
+        corral.Result.load(tmp_path / "two")
+
+
+SLIPS = """
+import corral
+for wrong in ({"algo": "cpo"}, {"preset": "papr"}, {"limit": 0.3}, {"iterations": 2.5}):
+    try:
+        corral.train("point-gather", **wrong)
+    except corral.CorralError as error:
+        print(error)
+"""
+
+
+def test_slips_in_python_are_answered_in_one_line():
+    """In a process of its own: here the types of arguments are enforced, there they are not."""
+    done = subprocess.run([sys.executable, "-c", SLIPS], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "algo must be an algorithm with its settings, such as corral.CPO(), got 'cpo'",
+        "preset must be one of paper, corral, got 'papr'",
+        "limit must be a list of numbers, got 0.3",
+        "iterations must be a whole number, got 2.5",
+    ]
+
+
+class Misshapen(Walk):
+    """A second number, that its spec does not know, in what it sees; or a single cost where there are two constraints."""
+
+    what: str = eqx.field(static=True, default="obs")
+
+    def step(self, state, action):
+        state, out = super().step(state, action)
+        if self.what == "obs":
+            return state, out._replace(obs=jnp.zeros(2))
+        return state, out._replace(costs=out.costs[:1])
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("obs", r"walk: the observation must have shape \(1,\), as its spec says, got \(2,\)"),
+        ("costs", r"walk: costs must have shape \(2,\), as its spec says, got \(1,\)"),
+    ],
+)
+def test_an_environment_that_is_not_what_its_spec_says_is_refused_before_it_is_compiled(what, message):
+    with pytest.raises(CorralError, match=message):
+        corral.train(Misshapen(what=what), corral.TRPO(), iterations=1)
+
+
+def test_what_python_had_learned_before_an_error_comes_with_it():
+    # 8 episodes tell how long they are, 8 make the first batch and 8 the second; each reset begins one more.
+    limit = [corral.Constraint("time", 7.0)]
+    with pytest.raises(
+        CorralError, match="Slide handed out nan as reward after 1 steps of an episode"
+    ) as stopped:
+        corral.train(Slide(breaks=23), corral.CPO(), limit, **SLIDE)
+    assert len(stopped.value.result.metrics) == 1
+    assert Slide.action_space.contains(stopped.value.result.policy(np.zeros(1)))
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        eqx.nn.MLP(1, 1, 4, 1, key=jax.random.key(0)),  # one row at a time, with functions among its leaves
+        networks.MLP((1, 4, 1), "relu", jax.random.key(0)),  # all rows
+    ],
+)
+@pytest.mark.parametrize("normalised", [False, True])
+def test_a_network_of_the_user_s_own_is_trained_saved_and_loaded(net, normalised, tmp_path):
+    settings = SLIDE | {"networks": replace(TINY, normalize_observations=normalised)}
+    result = corral.train(Slide, corral.CPO(), [corral.Constraint("time", 7.0)], net=net, **settings)
+    before, after = (jax.tree.leaves(eqx.filter(n, eqx.is_array)) for n in (net, result.module.net))
+    assert len(before) == len(after)
+    assert any((np.asarray(a) != np.asarray(b)).any() for a, b in zip(before, after, strict=True))
+    result.save(tmp_path / "policy.npz")
+    obs = np.linspace(-1, 1, 7).reshape(7, 1)
+    again = corral.Result.load(tmp_path / "policy.npz", net)
+    np.testing.assert_array_equal(again.policy(obs), result.policy(obs))
+
+
+def test_a_network_that_does_not_fit_is_refused_before_any_work():
+    with pytest.raises(
+        CorralError, match=r"net must map observations \(n, 1\) to \(n, 1\), or one \(1,\) to \(1,\)"
+    ):
+        corral.train(Slide(), corral.TRPO(), net=eqx.nn.MLP(1, 2, 4, 1, key=jax.random.key(0)), **SLIDE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("CartPole-v1", corral.CPO()), "brings no constraint, and CPO needs one"),
+        (("point-gahter",), "no environment is called 'point-gahter'; did you mean point-gather"),
+        (
+            ("point-gather", None, [corral.Constraint("x", 1.0)]),
+            "point-gather has no constraint x; it has bombs",
+        ),
+        (
+            ("point-gather", None, [corral.Constraint("bombs", np.inf)]),
+            "the limit of bombs must be finite",
+        ),
+        (
+            ("CartPole-v1", None, [corral.Constraint("x", 1.0), corral.Constraint("x", 2.0)]),
+            "two constraints have the name x",
+        ),
+    ],
+)
+def test_training_from_python_says_what_is_missing(arguments, message):
+    with pytest.raises(CorralError, match=message):
+        corral.train(*arguments)
+
+
+def test_an_unknown_option_is_refused():
+    with pytest.raises(CorralError, match="there is no setting colour"):
+        corral.train("point-gather", colour="red")
