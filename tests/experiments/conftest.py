@@ -1,11 +1,17 @@
 """A small experiment, and runs made without training."""
 
 from dataclasses import replace
+from functools import cache
 
+import jax
 import pytest
 
+from corral import envs
+from corral.config import Networks
 from corral.experiments import plan, spec
-from corral.running import checkpoint, config_file, log
+from corral.learning import networks
+from corral.running import log
+from corral.running.directory import RunDirectory
 
 SMALL = """
 title = "Small"
@@ -17,10 +23,12 @@ constraint_in = { point-gather = "cost" }
 
 [[runs]]
 label = "CPO"
+preset = "paper"
 
 [[runs]]
 label = "PDO, ν₀ = 7"
 algo = { name = "pdo", nu = 7 }
+preset = "paper"
 environments = ["point-gather"]
 
 [scale.tiny]
@@ -54,21 +62,26 @@ def row(name, iteration, value):
     }
 
 
+@cache
+def policy():
+    """The smallest policy there is."""
+    return networks.make_policy(envs.spec("point-gather"), Networks(hidden=(1,)), jax.random.key(0))
+
+
 @pytest.fixture
 def make_run():
     """Writes what training would have left of a job after so many iterations."""
 
     def make(job, iterations, finished=None):
         name = {"point-circle": "x", "point-gather": "bombs"}[job.config.env]
-        job.folder.mkdir(parents=True)
-        config_file.save(job.config, job.folder / "config.toml")
-        writer = log.RunLog(job.folder, log.columns([name]))
+        job.directory.begin(job.config)
+        writer = job.directory.open_log(log.columns([name]), None)
         for k in range(iterations):
             writer.append(row(name, k, job.config.seed + 0.1 * k))
         writer.close()
-        checkpoint.save(job.folder / "checkpoints", iterations, {"iteration": iterations}, {})
+        job.directory.save_checkpoint(iterations, {"iteration": iterations}, {})
         if iterations >= job.config.iterations if finished is None else finished:
-            checkpoint.write(job.folder / "policy.npz", {"w": 0.0}, {})
+            job.directory.save_policy(policy(), {})
         return job
 
     return make
@@ -84,7 +97,7 @@ def job_of(small, tmp_path):
         return replace(
             chosen,
             config=replace(chosen.config, seed=seed),
-            folder=chosen.folder.parent / f"seed-{seed}",
+            folder=RunDirectory(chosen.folder.parent).seed(seed).path,
         )
 
     return job

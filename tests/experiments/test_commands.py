@@ -36,7 +36,9 @@ def test_a_finished_grid_is_drawn_without_training(file, finished, capsys):
     assert "6 runs, 6 of them finished" in said
     for name in ("small.png", "small.svg", "small.pdf", "small.md", "small.csv"):
         assert (finished / "figures" / name).is_file()
-        assert str(finished / "figures" / name) in said
+        kind = "table" if name.endswith(("md", "csv")) else "figure"
+        assert f"{kind:<8} {finished / 'figures' / name}\n" in said
+    assert f"data     {finished / 'data' / 'small' / 'point-circle.csv'}\n" in said
 
 
 def test_the_grid_as_json_and_only_one_environment(file, finished, capsys):
@@ -135,8 +137,8 @@ def test_bad_input_is_refused_in_one_line(tmp_path, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == f"corral grid: there is no file {tmp_path / 'none.toml'}"
     assert lines[1] == f"corral reproduce: --from {tmp_path}: it holds no folder fig1"
-    assert lines[2] == "corral reproduce: --only humanoid-circle: no such environment in fig4"
-    assert "did you mean 'ant-circle'" in lines[3]
+    assert lines[2] == "corral reproduce: there is no environment humanoid-circle in fig4"
+    assert "did you mean ant-circle?" in lines[3]
 
 
 @pytest.mark.slow

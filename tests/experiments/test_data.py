@@ -73,7 +73,7 @@ def test_files_that_do_not_fit_are_named(small, ran):
     with pytest.raises(CorralError, match="holds no data of small"):
         data.read(small, ran / "elsewhere")
     for content, said in [
-        (whole.replace("CPO,0,0,", "SAC,0,0,"), "no run 'SAC'; it has CPO"),
+        (whole.replace("CPO,0,0,", "SAC,0,0,"), "no run 'SAC'; there are CPO"),
         (whole.replace(",kl,", ",kll,"), "lacks the column kl"),
         (whole.replace("boundary,1\n", "boundary\n", 1), r"row 2: 11 values for 12 columns"),
         (whole.replace("run,seed", "name,seed", 1), "the first columns must be run, seed, iteration"),

@@ -9,6 +9,8 @@ import pytest
 
 from corral.experiments import figure, tables
 from corral.experiments.data import Curve, Results
+from corral.report.panels import COLOURS
+from corral.report.style import BLACK
 
 
 def curve(seed, returns, cost, limit=10.0, name="bombs"):
@@ -77,6 +79,20 @@ def test_the_markdown_says_seeds_and_iterations(small):
     assert rows[-1].endswith("| never | never (0 of 2) |")
 
 
+def test_the_markdown_tells_each_runs_limit_where_they_differ_and_how_many_iterations_it_means(small):
+    curves = {
+        "CPO": [curve(0, [1, 2], [3, 4])],
+        "PDO, ν₀ = 7": [curve(0, np.ones(30), np.ones(30), limit=2.0)],
+    }
+    found = tables.lines(small, Results("point-gather", ("bombs",), curves))
+    rows = tables.markdown(small, found[:1]), tables.markdown(small, found)
+    assert "Limit: bombs 10.\n\n| run | seeds | iterations | return |" in rows[0]
+    assert "mean over the last 2 iterations, then over seeds" in rows[0]
+    assert "| CPO | 1 | 2 | 10 |" in rows[1]
+    assert "| PDO, ν₀ = 7 | 1 | 30 | 2 |" in rows[1]
+    assert "mean over the last 20 iterations (all those of shorter runs), then over seeds" in rows[1]
+
+
 def test_the_csv_has_every_number(small):
     found = tables.lines(small, GATHER)
     rows = list(csv.DictReader(io.StringIO(tables.as_csv(found))))
@@ -106,7 +122,7 @@ def drawn(monkeypatch, experiment, results, folder):
 
     monkeypatch.setattr(Figure, "savefig", spy)
     paths = figure.draw(experiment, results, folder)
-    return seen[0], paths
+    return seen[-1], paths
 
 
 def test_the_figure_has_a_column_per_environment_and_the_limit_in_the_lower_panels(
@@ -127,7 +143,39 @@ def test_the_figure_has_a_column_per_environment_and_the_limit_in_the_lower_pane
     mean = next(
         line for line in low_left.lines if len(line.get_xdata()) == 2 and list(line.get_ydata()) == [4, 5]
     )
-    assert mean.get_color() == figure.COLOURS[0]
+    assert mean.get_color() == COLOURS[0]
+
+
+def dashed(axes):
+    """Level and colour of the dashed lines across a panel."""
+    lines = [line for line in axes.lines if list(line.get_xdata()) == [0, 1]]
+    assert all(line.get_linestyle() == "--" for line in lines)
+    return [(line.get_ydata()[0], line.get_color()) for line in lines]
+
+
+def test_runs_with_limits_of_their_own_have_them_in_their_colours(small, monkeypatch, tmp_path):
+    labels = ("CPO", "PDO, ν₀ = 7", "third")
+    runs = tuple(replace(small.runs[0], label=label) for label in labels)
+    limits = (2.0, 5.0, 10.0)
+    curves = {
+        label: [curve(0, [1, 2], [3, 4], limit=limit)] for label, limit in zip(labels, limits, strict=True)
+    }
+    three = replace(small, runs=runs)
+    shown, _ = drawn(monkeypatch, three, [Results("point-gather", ("bombs",), curves)], tmp_path)
+    assert dashed(shown.axes[1]) == list(zip(limits, COLOURS, strict=False))
+    # Two of three share a limit: theirs is black.
+    shared = curves | {"third": [curve(0, [1, 2], [3, 4], limit=5.0)]}
+    shown, _ = drawn(monkeypatch, three, [Results("point-gather", ("bombs",), shared)], tmp_path)
+    assert dashed(shown.axes[1]) == [(2.0, COLOURS[0]), (5.0, BLACK)]
+    alike = {label: [curve(0, [1, 2], [3, 4])] for label in labels}
+    shown, _ = drawn(monkeypatch, three, [Results("point-gather", ("bombs",), alike)], tmp_path)
+    assert dashed(shown.axes[1]) == [(10.0, BLACK)]
+
+
+def test_what_is_not_known_leaves_a_gap_in_the_figure(small, monkeypatch, tmp_path):
+    gaps = {"CPO": [curve(0, [1, np.nan, 3], [np.nan, 2, 3], name="x")]}
+    shown, _ = drawn(monkeypatch, small, [Results("point-circle", ("x",), gaps)], tmp_path)
+    assert np.isfinite([shown.axes[0].get_ylim(), shown.axes[1].get_ylim()]).all()
 
 
 def test_a_seed_that_went_on_alone_is_drawn_thin_and_runs_far_above_the_limit_are_named(

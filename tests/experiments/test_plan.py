@@ -4,7 +4,8 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-from corral.config import CPO, PDO, Config, Critic
+from corral.algos import CPO, FPO, PDO, TRPO
+from corral.config import Config, Critic, Networks
 from corral.experiments import plan, spec
 
 BASE = Config("point-circle")
@@ -37,6 +38,32 @@ def test_the_hash_covers_what_differs_from_the_defaults_only():
     assert plan.config_hash(config) == hashlib.sha256(said.encode()).hexdigest()
 
 
+# Computed by Corral 0.1.0.
+SLUGS = [
+    (BASE, "cpo-8453a5cf"),
+    (replace(BASE, algo=CPO(0.1)), "cpo-calibration0.1-90a7461e"),
+    (replace(BASE, algo=PDO(nu=(0.0, 1000.0), rate=0.5)), "pdo-nu0,1000-rate0.5-1a1ec6e7"),
+    (replace(BASE, algo=TRPO()), "trpo-3aa5fdc5"),
+    (replace(BASE, algo=FPO(5.0)), "fpo-penalty5-1556eefd"),
+    (replace(BASE, limit=(4.0,), task={"y_lim": 3.0}, batch_size=7), "cpo-37e1e4ae"),
+    (Config("CartPole-v1", critic=Critic("adam"), networks=Networks(hidden=(32,))), "cpo-d6f24d0f"),
+]
+FIGURE_ONE = {
+    ("point-circle", "CPO"): "cpo-4a69c88b",
+    ("point-circle", "CPO, corral preset"): "cpo-calibration0.1-e8566032",
+    ("point-circle", "PDO, ν₀ = 1000"): "pdo-nu1000-0b285de2",
+    ("ant-gather", "CPO, corral preset"): "cpo-calibration0.1-00d96b7a",
+    ("humanoid-circle", "TRPO"): "trpo-d2a5570f",
+}
+
+
+def test_runs_have_the_names_that_corral_0_1_0_gave_them():
+    assert [plan.slug(config) for config, _ in SLUGS] == [slug for _, slug in SLUGS]
+    fig1 = spec.paper("fig1")
+    found = {(j.config.env, j.label): j.folder.parent.name for j in plan.jobs(fig1, "paper", Path("out"))}
+    assert {key: found[key] for key in FIGURE_ONE} == FIGURE_ONE
+
+
 def test_the_figures_share_their_runs():
     out = Path("out")
     jobs = {name: plan.jobs(spec.paper(name), "paper", out) for name in spec.PAPER}
@@ -59,23 +86,21 @@ def test_merging_keeps_the_longest_of_the_same_run(job_of):
 
 def test_a_run_is_done_when_log_checkpoint_and_policy_say_so(job_of, make_run):
     job = job_of()
-    assert plan.done(job) == 0
+    assert job.done == 0
     make_run(job, 3)
-    assert plan.done(job) == 3
-    assert plan.done(job_of(iterations=5)) == 3  # asked for more
+    assert job.done == 3
+    assert job_of(iterations=5).done == 3  # asked for more
     (job.folder / "policy.npz").unlink()
-    assert (
-        plan.done(job) == 2
-    )  # killed before the policy was written: the last checkpoint is still to be used
-    assert plan.done(job_of(iterations=2)) == 2  # asked for fewer than it has
+    assert job.done == 2  # killed before the policy was written: the last checkpoint is still to be used
+    assert job_of(iterations=2).done == 2  # asked for fewer than it has
 
 
 def test_results_without_checkpoints_count_as_done(job_of, make_run):
     job = make_run(job_of(), 3)
     for path in (job.folder / "checkpoints").iterdir():
         path.unlink()
-    assert plan.done(job) == 3
-    assert plan.done(job_of(iterations=5)) == 0
+    assert job.done == 3
+    assert job_of(iterations=5).done == 0
 
 
 def test_runs_of_equal_shape_are_one_program_on_an_accelerator():

@@ -1,8 +1,8 @@
 """The grid runner on the real training loop, with a trainer that only counts in place of learning."""
 
-import json
 import os
 import signal
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,16 +11,14 @@ import pytest
 from rich.console import Console
 
 from corral import CorralError
-from corral.cli.progress import Estimate, GridProgress, Part
-from corral.config import numbers, program
+from corral.cli.progress import GridProgress
 from corral.experiments import plan, provenance, runner
 from corral.learning.update import LearnerState
 from corral.rollout.shapes import Plan
-from corral.running import config_file, log
-from corral.running import loop as training
+from corral.running.programs import numbers, program
 from corral.running.trainer import Trainer
 
-from .conftest import row
+from .conftest import policy, row
 
 
 class Counter(Trainer):
@@ -30,16 +28,16 @@ class Counter(Trainer):
     made: tuple = ()
     after = staticmethod(lambda iteration: None)
 
-    def __init__(self, configs, env):
+    def __init__(self, configs, sampler):
         type(self).made += ([(c.env, c.algo.name, c.seed) for c in configs],)
         self.configs, self.config = configs, configs[0]
         self.name = {"point-circle": "x", "point-gather": "bombs"}[self.config.env]
         self.names, self.spec = [self.name], SimpleNamespace(name=self.config.env)
 
     def initial(self):
-        return tuple(state(0, c.seed) for c in self.configs)
+        return tuple(state(0) for _ in self.configs)
 
-    def run(self, state, i):
+    def state_of(self, state, i):
         return state[i]
 
     def stacked(self, runs):
@@ -55,13 +53,13 @@ class Counter(Trainer):
                 raise RuntimeError(f"seed {config.seed} broke\nand more")
         type(self).after(k)
         rows = [row(self.name, k, float(c.seed + k)) for c in self.configs]
-        return tuple(state(k + 1, c.seed) for c in self.configs), rows
+        return tuple(state(k + 1) for _ in self.configs), rows
 
 
-def state(iteration, seed):
+def state(iteration):
     """Enough of a state for a checkpoint."""
     unused = dict.fromkeys(LearnerState._fields, ())
-    return LearnerState(**(unused | {"iteration": np.int64(iteration), "policy": {"seed": np.int64(seed)}}))
+    return LearnerState(**(unused | {"iteration": np.int64(iteration), "policy": policy()}))
 
 
 @pytest.fixture
@@ -72,7 +70,7 @@ def counter(monkeypatch):
         made = ()
 
     monkeypatch.setattr(runner, "Trainer", Fresh)
-    monkeypatch.setattr(training, "make_env", lambda config, threads: None)
+    monkeypatch.setattr(runner.make, "from_config", lambda config, threads: nullcontext())
     monkeypatch.setattr(runner.jax, "clear_caches", lambda: None)  # other tests would compile again
     return Fresh
 
@@ -98,8 +96,8 @@ def test_every_run_is_made_side_by_side_with_those_of_its_shape(counter, jobs):
     gather = [("point-gather", algo, seed) for algo in ("cpo", "pdo") for seed in (0, 1)]
     assert counter.made == (circle, gather)
     for job in jobs:
-        np.testing.assert_array_equal(log.read(job.folder)["return"], job.config.seed + np.arange(3.0))
-        saved = config_file.load(job.folder / "config.toml")  # where nothing is left to a preset
+        np.testing.assert_array_equal(job.directory.metrics()["return"], job.config.seed + np.arange(3.0))
+        saved = job.directory.config()  # where nothing is left to a preset
         assert (program(saved), numbers(saved)) == (program(job.config), numbers(job.config))
         assert saved.seed == job.config.seed
     assert "point-gather, 4 runs side by side: CPO; PDO, ν₀ = 7" in said
@@ -113,8 +111,8 @@ def test_what_is_done_is_skipped_and_more_iterations_continue_it(counter, jobs):
     longer = [replace(job, config=replace(job.config, iterations=5)) for job in jobs[:2]]
     _, said = carry_out(longer)
     assert "from iteration 3" in said
-    np.testing.assert_array_equal(log.read(jobs[1].folder)["return"], 1 + np.arange(5.0))
-    sessions = json.loads((jobs[1].folder / "provenance.json").read_text())["sessions"]
+    np.testing.assert_array_equal(jobs[1].directory.metrics()["return"], 1 + np.arange(5.0))
+    sessions = jobs[1].directory.provenance()["sessions"]
     assert [(s["first_iteration"], s["iterations"]) for s in sessions] == [(0, 3), (3, 2)]
 
 
@@ -126,7 +124,7 @@ def test_a_run_that_fails_ends_up_alone_and_the_others_are_finished(counter, job
     assert "trying these 4 runs again in two halves" in said
     failed = next(job for job in jobs if job.config.algo.name == "pdo" and job.config.seed == 0)
     assert "RuntimeError: seed 0 broke" in (failed.folder / "error.txt").read_text()
-    assert [plan.done(job) for job in jobs if job is not failed] == [3] * 5
+    assert [job.done for job in jobs if job is not failed] == [3] * 5
     counter.breaks = ()
     assert carry_out(jobs)[0] == runner.Outcome()
     assert not (failed.folder / "error.txt").exists()
@@ -138,10 +136,10 @@ def test_ctrl_c_saves_stops_and_a_second_call_goes_on(counter, jobs):
     assert outcome.stopped == "asked"
     assert outcome.unfinished == 6
     assert "stopping when this iteration is done and saved" in said
-    assert [plan.done(job) for job in jobs] == [2, 2, 0, 0, 0, 0]
+    assert [job.done for job in jobs] == [2, 2, 0, 0, 0, 0]
     counter.after = staticmethod(lambda k: None)
     assert carry_out(jobs)[0] == runner.Outcome()
-    np.testing.assert_array_equal(log.read(jobs[0].folder)["iteration"], [0, 1, 2])
+    np.testing.assert_array_equal(jobs[0].directory.metrics()["iteration"], [0, 1, 2])
 
 
 def test_the_time_given_is_kept_and_what_was_made_is_saved(counter, jobs, monkeypatch):
@@ -151,11 +149,11 @@ def test_the_time_given_is_kept_and_what_was_made_is_saved(counter, jobs, monkey
     # 40 s an iteration: after two of them a third would end at 120 s, past the 110 s given.
     outcome, _ = carry_out(jobs, minutes=110 / 60)
     assert outcome.stopped == "time"
-    assert [plan.done(job) for job in jobs] == [2, 2, 0, 0, 0, 0]
+    assert [job.done for job in jobs] == [2, 2, 0, 0, 0, 0]
     # The last iteration of the first program fits; the second program is not begun when the time is over.
     outcome, _ = carry_out(jobs, minutes=30 / 60)
     assert outcome.stopped == "time"
-    assert [plan.done(job) for job in jobs] == [3, 3, 0, 0, 0, 0]
+    assert [job.done for job in jobs] == [3, 3, 0, 0, 0, 0]
 
 
 def test_a_kill_loses_no_more_than_the_iterations_since_the_checkpoint(counter, jobs):
@@ -169,10 +167,10 @@ def test_a_kill_loses_no_more_than_the_iterations_since_the_checkpoint(counter, 
     counter.after = staticmethod(kill)
     with pytest.raises(Killed):
         carry_out(jobs, checkpoint_every=2)
-    assert plan.done(jobs[0]) == 2
+    assert jobs[0].done == 2
     counter.after = staticmethod(lambda k: None)
     assert carry_out(jobs)[0] == runner.Outcome()
-    np.testing.assert_array_equal(log.read(jobs[0].folder)["iteration"], [0, 1, 2])
+    np.testing.assert_array_equal(jobs[0].directory.metrics()["iteration"], [0, 1, 2])
 
 
 def test_two_processes_do_not_share_a_folder(tmp_path):
@@ -190,26 +188,13 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
 
 def test_provenance_tells_code_machine_and_time(counter, jobs):
     carry_out(jobs)
-    content = provenance.read(jobs[0].folder)
+    content = jobs[0].directory.provenance()
     assert content["config_sha256"] == plan.config_hash(jobs[0].config)
     session = content["sessions"][0]
     assert session["packages"]["jax"] == __import__("jax").__version__
     assert session["runs_side_by_side"] == 2
     assert session["cores"] >= 1
     assert set(session) >= {"commit", "dirty", "python", "platform", "cpu", "gpu", "date", "seconds"}
-    found = provenance.summary([job.folder for job in jobs])
+    found = provenance.summary([job.directory for job in jobs])
     assert found["runs"] == 6
     assert sum(part["iterations"] for part in found["work"]) == 18
-
-
-def test_the_time_left_follows_from_seconds_per_step():
-    estimate = Estimate()
-    here, there = Part("a", 10, 100), Part("b", 5, 200)
-    estimate.first(30.0)
-    assert estimate.left(here, []) is None
-    estimate.later("a", 100, 2.0)
-    estimate.later("a", 100, 4.0)
-    # 3 s per 100 steps: 10 iterations are 30 s; b, unknown, costs the same per step: 5·200 steps, 30 s, and compiles 30 s
-    assert estimate.left(here, [there]) == pytest.approx(30 + 30 + 30)
-    estimate.later("b", 200, 1.0)
-    assert estimate.left(here, [there]) == pytest.approx(30 + 30 + 5)

@@ -3,7 +3,7 @@
 import pytest
 
 from corral import CorralError
-from corral.config import CPO, FPO, PDO, TRPO
+from corral.algos import CPO, FPO, PDO, TRPO
 from corral.experiments import spec
 from corral.presets import preset
 
@@ -26,8 +26,8 @@ def test_a_file_says_what_is_run(small):
     assert small.name == "small"
     assert [run.label for run in small.runs] == ["CPO", "PDO, ν₀ = 7"]
     assert small.runs[1].algo == PDO(7.0)
-    assert small.plot.column("point-circle") == "shaped_cost"
-    assert small.plot.column("point-gather") == "cost"
+    assert small.column("point-circle") == "shaped_cost"
+    assert small.column("point-gather") == "cost"
     assert small.scales["tiny"]["point-circle"] == spec.Size(2, 3, 100)
 
 
@@ -39,55 +39,65 @@ def test_a_file_says_what_is_run(small):
         (
             '"point-circle", ',
             '"point-cirle", ',
-            "environments[0] is 'point-cirle'; did you mean point-circle?",
+            "environments: no environment is called 'point-cirle'; did you mean point-circle?",
         ),
         ('"point-circle", ', '"point-gather", ', "environments must differ, 'point-gather' comes twice"),
         ("[plot]", "[plott]", "there is no key plott; did you mean plot?"),
         (
             'constraint = "shaped_cost"',
             'constraint = "shaped"',
-            "plot.constraint must be one of cost, shaped_cost",
+            "plot: constraint must be one of cost, shaped_cost, got 'shaped'",
         ),
         (
             'constraint = "shaped_cost"',
             "smoothing = 0",
-            "plot.smoothing must be a whole number of at least 1, got 0",
+            "plot: smoothing must be at least 1, got 0",
+        ),
+        (
+            'constraint = "shaped_cost"',
+            "smoothing = 1.5",
+            "plot: smoothing must be a whole number, got 1.5",
         ),
         (
             'constraint = "shaped_cost"',
             "times_limit = 1",
-            "plot.times_limit must be a number above 1, got 1",
+            "plot: times_limit must be above 1, got 1",
         ),
         (
             'constraint = "shaped_cost"',
             "smoothing_in = { point-gather = 0 }",
-            "plot.smoothing_in.point-gather must be a whole number of at least 1, got 0",
+            "plot: smoothing_in.point-gather must be at least 1, got 0",
         ),
         (
             'constraint = "shaped_cost"',
             "smoothing_in = { point-gater = 5 }",
-            "a key of plot.smoothing_in is 'point-gater'; did you mean point-gather?",
+            "there is no key plot.smoothing_in.point-gater; did you mean point-gather?",
         ),
-        ('label = "CPO"', 'lable = "CPO"', "there is no key runs[0].lable; did you mean label?"),
+        ('label = "CPO"', 'lable = "CPO"', "runs[0]: there is no setting lable; did you mean label?"),
+        ('label = "CPO"\n', "", "runs[0]: label is missing"),
+        ('title = "Small"', "", "title is missing"),
+        ('label = "CPO"', 'label = " "', "runs[0]: label must not be empty"),
         ('label = "CPO"', 'label = "PDO, ν₀ = 7"', "the labels of runs must differ"),
-        ('name = "pdo"', 'name = "pod"', "runs[1].algo.name is 'pod'; did you mean pdo?"),
+        ('name = "pdo"', 'name = "pod"', "runs[1]: algo.name must be one of cpo, fpo, pdo, trpo, got 'pod'"),
         ("nu = 7", "nuu = 7", "runs[1]: there is no setting algo.nuu; did you mean nu?"),
         ("nu = 7", 'nu = "7"', "runs[1]: algo.nu must be a number, got '7'"),
         (
             "nu = 7",
-            "nu = [7, 8]",
-            "runs[1] (PDO, ν₀ = 7) in point-gather: algo.nu must have one number for each of the 1 constraints",
+            "nu = [[7, 8]]",
+            "run 'PDO, ν₀ = 7' in point-gather: algo.nu must have one number for each of the 1 constraints",
         ),
+        ("nu = 7", "nu = []", "runs[1]: algo.nu must name at least one value, got []"),
+        ('preset = "paper"', 'preset = "ours"', "runs[0]: preset must be one of paper, corral, got 'ours'"),
         (
-            'label = "CPO"',
-            'label = "CPO"\npreset = "ours"',
-            "runs[0].preset is 'ours'; there are paper, corral",
+            'environments = ["point-gather"]',
+            'environments = ["point-gatter"]',
+            "there is no environment of 'PDO, ν₀ = 7' called point-gatter; did you mean point-gather?",
         ),
         ('label = "CPO"', 'label = "CPO"\nsettings = { seed = 3 }', "runs[0].settings.seed is not for here"),
         (
             'label = "CPO"',
             'label = "CPO"\nsettings = { trust = { delat = 1 } }',
-            "runs[0] (CPO) in point-circle: there is no setting trust.delat; did you mean delta?",
+            "run 'CPO' in point-circle: there is no setting settings.trust.delat; did you mean delta?",
         ),
         (
             'algo = { name = "pdo", nu = 7 }',
@@ -98,12 +108,12 @@ def test_a_file_says_what_is_run(small):
         (
             "seeds = 2",
             "seeds = 0",
-            "scale.tiny.point-circle.seeds must be a whole number of at least 1, got 0",
+            "scale.tiny: seeds must be at least 1, got 0",
         ),
         (
             "seeds = 2",
             "task = { max_step = 9 }",
-            "runs[0] (CPO) in point-circle: no parameter of point-circle is called 'max_step'; did you mean 'max_steps'?",
+            "run 'CPO' in point-circle: no parameter of point-circle is called 'max_step'; did you mean max_steps?",
         ),
         ("[scale.tiny]", "[scale]", "scale.seeds must be a table, got 2"),
     ],
@@ -138,8 +148,22 @@ def test_a_scale_is_needed_only_where_there_are_several(small):
 def test_only_keeps_the_environments_named(small):
     assert spec.choose(small, ["point-gather"]).environments == ("point-gather",)
     assert spec.choose(small, ["ant-circle"]).environments == ()
-    with pytest.raises(CorralError, match="did you mean 'point-gather'"):
+    with pytest.raises(CorralError, match="did you mean point-gather"):
         spec.choose(small, ["point-gathr"])
+
+
+def test_a_run_has_the_preset_of_corral_train_and_the_figure_shows_what_it_constrains(tmp_path):
+    path = tmp_path / "plain.toml"
+    plot = '[plot]\nconstraint = "shaped_cost"\nconstraint_in = { point-gather = "cost" }\n'
+    assert plot in SMALL
+    path.write_text(SMALL.replace(plot, "").replace('preset = "paper"\n', ""))
+    plain = spec.load(path)
+    assert plain.runs[0].preset == "corral"
+    config = plain.config(plain.runs[0], "point-gather", "tiny")
+    assert (config.critic, config.algo) == (preset("point-gather").critic, preset("point-gather").algo)
+    assert [plain.column(env) for env in plain.environments] == ["shaped_cost", "cost"]
+    path.write_text(path.read_text().replace('"CPO"', '"CPO"\nsettings = { shape_costs = false }'))
+    assert spec.load(path).column("point-circle") == "cost"
 
 
 # The appendix's table: batch size, limit d (of the environments), predictor (T, steps, α), λ_C; and seeds, figure 1.
@@ -177,7 +201,7 @@ def test_figure_one_has_the_papers_parameters():
 def test_figures_three_and_four_have_the_papers_runs():
     fig3, fig4 = spec.paper("fig3"), spec.paper("fig4")
     assert fig3.environments == ("ant-circle", "ant-gather")
-    assert fig3.plot.column("ant-circle") == "cost"
+    assert fig3.column("ant-circle") == "cost"
     shaped = [fig3.config(entry, "ant-circle", "paper").shape_costs for entry in fig3.runs]
     assert shaped == [True, True, False, False]
     assert all(isinstance(entry.algo, CPO) for entry in fig3.runs)

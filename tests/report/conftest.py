@@ -13,9 +13,11 @@ import jax
 import pytest
 
 from corral import envs
-from corral.config import CPO, TRPO, Config
+from corral.algos import CPO, TRPO
+from corral.config import Config
 from corral.learning import networks
-from corral.running import checkpoint, config_file, log
+from corral.running import log
+from corral.running.directory import RunDirectory
 
 _PATIENCE = 60  # seconds for one answer
 
@@ -205,9 +207,9 @@ def browser(tmp_path_factory):
 def write_run(folder: Path, config: Config, done: int, value=lambda k: float(k), final: bool = True) -> Path:
     """A run as training leaves it after `done` iterations, with a return of value(k); its policy is untrained."""
     spec = envs.spec(config.env, **config.task)
-    folder.mkdir(parents=True)
-    config_file.save(config, folder / "config.toml")
-    writer = log.RunLog(folder, log.columns([c.name for c in spec.constraints]))
+    run = RunDirectory(folder)
+    run.begin(config)
+    writer = run.open_log(log.columns([c.name for c in spec.constraints]), None)
     cases = ("inside", "boundary", "feasible_recovery", "recovery")
     for k in range(done):
         row = {"iteration": k, "env_steps": 1000 * (k + 1), "return": value(k), "return_se": 0.25}
@@ -225,7 +227,7 @@ def write_run(folder: Path, config: Config, done: int, value=lambda k: float(k),
     writer.close()
     if final:
         policy = networks.make_policy(spec, config.networks, jax.random.key(config.seed))
-        checkpoint.write(folder / "policy.npz", policy, {"env": config.env})
+        run.save_policy(policy, {"env": config.env})
     return folder
 
 

@@ -3,15 +3,19 @@ import re
 import shutil
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
+from corral import envs
 from corral.cli import main
-from corral.config import Config
+from corral.config import Config, Networks
 from corral.envs.registry import parameters
 from corral.errors import CorralError
+from corral.learning import networks
 from corral.report import contents, html, paths, runs
-from corral.running import config_file, log
+from corral.running import log
+from corral.running.directory import RunDirectory
 
 
 def data_of(page: Path) -> dict:
@@ -39,6 +43,9 @@ def test_the_page_holds_every_run_with_its_curves(page, tree):
     assert cpo["runs"][0]["cases"] == ("0123" * 8)[:30]
     assert cpo["constraints"] == [{"name": "x", "limit": 5.0, "about": "steps with |x| > 2.5"}]
     assert data["command"] == "corral report tree"
+    assert [group["constrained"] for group in groups.values()] == [True, False, True]
+    assert data["last"] == "the last 20 iterations (all those of shorter runs)"
+    assert cpo["config"]["algo.name"] == "cpo"
     assert cpo["config"]["algo.calibration"] == "0.0"
     assert "algo.calibration" in data["docs"]
     assert "seed" not in cpo["config"]
@@ -101,11 +108,10 @@ def test_long_paths_are_thinned_and_lose_no_cost():
 
 
 def test_environments_without_a_map_are_shown_without_one(tmp_path):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "policy.npz").touch()
+    policy = networks.make_policy(envs.spec("point-circle"), Networks(hidden=(1,)), jax.random.key(0))
+    RunDirectory(tmp_path).save_policy(policy, {})
     metrics = log.Metrics({"iteration": np.arange(1), "return": np.ones(1)})
-    assert paths.play(runs.Run(folder, Config("CartPole-v1"), metrics)) == {
+    assert paths.play(runs.Run(tmp_path, Config("CartPole-v1"), metrics)) == {
         "missing": "there is no map of CartPole-v1"
     }
 
@@ -173,9 +179,8 @@ def test_data_cannot_leave_its_script_element():
 
 def test_the_command_writes_the_page_and_says_what_is_missing(tree, tmp_path, capsys):
     started = tmp_path / "started"
-    started.mkdir()
-    config_file.save(Config("point-gather"), started / "config.toml")
-    log.RunLog(started, log.columns(["bombs"])).close()
+    RunDirectory(started).begin(Config("point-gather"))
+    RunDirectory(started).open_log(log.columns(["bombs"]), None).close()
     out = tmp_path / "deep" / "page.html"
     going_on = tree / "gather" / "going-on"
     assert main(["report", str(going_on), str(started), "--out", str(out)]) == 0
@@ -201,8 +206,8 @@ def test_bad_arguments_get_one_line(tmp_path, capsys):
     assert capsys.readouterr().err == f"corral report: there is no folder {tmp_path / 'nowhere'}\n"
     with pytest.raises(CorralError, match="out must be a file"):
         html.write([tmp_path], tmp_path)
-    (tmp_path / "run").mkdir()
-    config_file.save(Config("point-gather"), tmp_path / "run" / "config.toml")
-    log.RunLog(tmp_path / "run", log.columns(["bombs"])).close()
+    run = RunDirectory(tmp_path / "run")
+    run.begin(Config("point-gather"))
+    run.open_log(log.columns(["bombs"]), None).close()
     with pytest.raises(CorralError, match="run: no iterations to show yet"):
         html.write([tmp_path], tmp_path / "page.html")

@@ -47,6 +47,10 @@ def test_it_loads_from_the_disk_and_draws(page):
     assert page.texts(".chart:nth-child(2) .limit-text") == ["limit 5"]
     assert page.texts("#cases .strips > g > title + text") == ["CPO, seed 0", "CPO, seed 1"]
     assert page.count("#cases rect[fill]") >= 2 * 30
+    (about,) = page.texts("#cases-about")
+    assert about.endswith("No strips, as they solve no constrained subproblem: TRPO.")
+    (table,) = page.texts("#table-about")
+    assert table.startswith("Means over the last 20 iterations (all those of shorter runs) and all seeds")
     assert page.count("#paths svg.map") == 2
     assert page.run(
         "[...document.querySelectorAll('#paths path')].every((p) => !p.getAttribute('d').includes('NaN'))"
@@ -63,7 +67,9 @@ def test_a_click_in_the_legend_hides_a_group_and_shows_it_again(page):
     assert curves(page) == 1
     assert page.count('path.mean[data-group="0"]') == 0
     assert page.count("#paths svg.map") == 1
-    assert page.texts("#cases-about") == ["Every run of CPO is hidden."]
+    assert page.texts("#cases-about") == [
+        "Every run with a constrained subproblem is hidden. No strips, as they solve no constrained subproblem: TRPO."
+    ]
     # The button keeps the focus, and the keyboard does the same.
     page.key("Enter", "\r")
     assert curves(page) == 2

@@ -6,13 +6,13 @@ import pytest
 from corral.config import Config
 from corral.errors import CorralError
 from corral.report.run_figure import run_figure
-from corral.running import config_file, log
+from corral.running import log
+from corral.running.directory import RunDirectory
 
 
 def write_run(directory, config, values, names=("bombs",), iterations=30):
-    directory.mkdir(parents=True)
-    config_file.save(config, directory / "config.toml")
-    run = log.RunLog(directory, log.columns(names))
+    RunDirectory(directory).begin(config)
+    run = RunDirectory(directory).open_log(log.columns(names), None)
     for k in range(iterations):
         row = {
             "iteration": k,

@@ -3,10 +3,12 @@ import shutil
 import numpy as np
 import pytest
 
-from corral.config import PDO, Config
+from corral.algos import PDO
+from corral.config import Config
 from corral.errors import CorralError
 from corral.report import runs
-from corral.running import config_file, log
+from corral.running import log
+from corral.running.directory import RunDirectory
 
 
 def a_run(folder, config, values=(1.0,), shaped=None):
@@ -34,10 +36,9 @@ def test_a_tree_is_searched_and_every_run_found_once(tree):
 
 def test_seed_10_comes_after_seed_2(tmp_path):
     for seed in (10, 2):
-        folder = tmp_path / f"seed-{seed}"
-        folder.mkdir()
-        config_file.save(Config("point-gather", seed=seed), folder / "config.toml")
-        log.RunLog(folder, log.columns(["bombs"])).close()
+        run = RunDirectory(tmp_path).seed(seed)
+        run.begin(Config("point-gather", seed=seed))
+        run.open_log(log.columns(["bombs"]), None).close()
     assert [run.config.seed for run in runs.find([tmp_path])] == [2, 10]
 
 
@@ -61,6 +62,9 @@ def test_labels_tell_groups_of_one_algorithm_apart_by_the_fewest_settings(tmp_pa
     configs = [Config("point-circle", PDO(nu=nu)) for nu in (0.0, 1000.0)] + [Config("point-circle")]
     labels = [g.label for g in runs.group(a_run(tmp_path / str(k), c) for k, c in enumerate(configs))]
     assert labels == ["CPO", "PDO nu=0", "PDO nu=1000"]
+    limits = [Config("point-gather", limit=(limit,)) for limit in (0.2, 0.05, 10.0)]
+    labels = [g.label for g in runs.group(a_run(tmp_path / str(k), c) for k, c in enumerate(limits))]
+    assert labels == ["CPO limit=[0.05]", "CPO limit=[0.2]", "CPO limit=[10.0]"]
     # gamma alone tells the first two apart, but the third needs another setting.
     pairs = [(0.9, 0.5), (0.8, 0.5), (0.8, 0.6)]
     several = [Config("point-circle", gamma=gamma, gae=gae) for gamma, gae in pairs]
@@ -88,6 +92,17 @@ def test_unknown_values_leave_the_mean_to_the_others(tmp_path):
     assert np.isnan(runs.summary(a_run(tmp_path, Config("point-circle"), [np.nan]))["return"])
 
 
+def test_a_run_without_an_iteration_is_found_and_waits(tree, tmp_path):
+    started = RunDirectory(tmp_path / "started")
+    started.begin(Config("point-circle"))
+    (run,) = runs.find([started.path])
+    assert len(run.metrics) == 0
+    groups, waiting = runs.find_begun([started.path, tree / "circle" / "trpo"])
+    assert ([group.label for group in groups], waiting) == (["TRPO"], (started.path,))
+    with pytest.raises(CorralError, match="started: no iterations to show yet"):
+        runs.find_begun([started.path])
+
+
 def _no_folder(folder):
     shutil.rmtree(folder)
 
@@ -95,10 +110,6 @@ def _no_folder(folder):
 def _empty(folder):
     shutil.rmtree(folder)
     folder.mkdir()
-
-
-def _no_metrics(folder):
-    (folder / "metrics.csv").unlink()
 
 
 def _no_config(folder):
@@ -131,7 +142,6 @@ def _words(folder):
     [
         (_no_folder, "there is no folder"),
         (_empty, "holds no runs"),
-        (_no_metrics, "holds no metrics.csv"),
         (_no_config, "there is no file"),
         (_odd_setting, "there is no setting speed"),
         (_short_row, "3 values for"),

@@ -74,6 +74,21 @@ def test_the_final_value_is_the_mean_of_the_last_iterations():
     assert stats.final(np.array([2.0, 4.0])) == 3
 
 
+def test_values_that_are_not_finite_leave_the_final_value_to_the_others():
+    # Of the last 20 of 0..29 two are not known: (10 + … + 29 − 12 − 20) / 18
+    values = np.arange(30.0)
+    values[[12, 20]] = np.nan, np.inf
+    assert stats.final(values) == pytest.approx((390 - 32) / 18)
+    assert np.isnan(stats.final(np.full(3, np.nan)))
+    assert np.isnan(stats.final(np.zeros(0)))
+
+
+def test_the_words_tell_over_how_many_iterations_a_final_value_is():
+    assert stats.last_iterations([100, 20]) == "the last 20 iterations"
+    assert stats.last_iterations([8, 8]) == "the last 8 iterations"
+    assert stats.last_iterations([8, 20]) == "the last 20 iterations (all those of shorter runs)"
+
+
 def test_reaching_and_holding_a_limit_of_ten():
     # Allowed is a mean of at most 12 over 10 iterations.
     limit = np.full(60, 10.0)

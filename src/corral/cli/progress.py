@@ -1,28 +1,48 @@
-"""A whole grid as it happens: two bars on a terminal, now and then a line elsewhere, and how long it will take."""
+"""Progress on a terminal and elsewhere: a bar for one long task, and the two bars of a grid with the time left."""
 
+import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from corral.cli.display import clock
-from corral.experiments.plan import Job
+
+if TYPE_CHECKING:
+    from corral.experiments.plan import Job
+    from corral.experiments.runner import Part
 
 QUIET = 20.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two lines of a grid where there is no terminal."""
 
 
-class Part(NamedTuple):
-    """Work that is left in one program."""
+@contextmanager
+def bar(what: str, unit: str = "") -> Iterator[Callable[[int, int], None]]:
+    """Show on stderr how far a task has got: yields `advance(done, total)`.
 
-    env: str
-    iterations: int
-    steps: int
-    """Environment steps per iteration, of all its runs together."""
+    A terminal shows a bar titled `what`, which disappears at the end. Elsewhere about ten lines "3 of 30 UNIT" are printed;
+    `unit` is `what` unless given.
+    """
+    if sys.stderr.isatty():
+        with Progress(console=Console(stderr=True), transient=True) as shown:
+            task = shown.add_task(what, total=None)
+            yield lambda done, total: shown.update(task, completed=done, total=total)
+        return
+    printed = 0
+
+    def advance(done: int, total: int) -> None:
+        nonlocal printed
+        tenths = 10 * done // max(total, 1)
+        if tenths > printed:
+            printed = tenths
+            print(f"{done:,} of {total:,} {unit or what}", file=sys.stderr, flush=True)
+
+    yield advance
 
 
 class Estimate:
@@ -36,18 +56,18 @@ class Estimate:
         """The first iteration of a program took so long."""
         self._firsts.append(seconds)
 
-    def later(self, env: str, steps: int, seconds: float) -> None:
-        """A later one took so long for so many steps."""
-        self._recent.setdefault(env, deque(maxlen=20)).append((seconds, steps))
+    def later(self, part: "Part", seconds: float) -> None:
+        """A later iteration of this program took so long."""
+        self._recent.setdefault(part.env, deque(maxlen=20)).append((seconds, part.steps))
 
-    def left(self, current: Part, waiting: Sequence[Part]) -> float | None:
+    def left(self, current: "Part", waiting: "Sequence[Part]") -> float | None:
         """Seconds, None while nothing is known; an environment not seen yet is taken for an average one."""
         if not self._recent:
             return None
         everything = [pair for pairs in self._recent.values() for pair in pairs]
         compiling = sum(self._firsts) / max(1, len(self._firsts))
 
-        def work(part: Part) -> float:
+        def work(part: "Part") -> float:
             seconds, steps = zip(*self._recent.get(part.env, everything), strict=True)
             return part.iterations * part.steps * sum(seconds) / sum(steps)
 
@@ -55,7 +75,7 @@ class Estimate:
 
 
 class GridProgress:
-    """Shows a grid; also the watcher of the training loop."""
+    """Shows how far a grid of runs has got; `corral.experiments.runner` tells it."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -74,17 +94,11 @@ class GridProgress:
             self._now = self._bars.add_task("", total=1, words="")
             self._bars.start()
 
-    def program(self, jobs: Sequence[Job], begins: int, waiting: Sequence[Part]) -> None:
-        """These runs are about to be trained side by side, from this iteration; others wait."""
-        config = jobs[0].config
+    def program(self, jobs: "Sequence[Job]", begins: int, part: "Part", waiting: "Sequence[Part]") -> None:
+        """These runs are about to be trained side by side, from iteration `begins` on; others wait."""
         labels = dict.fromkeys(job.label for job in jobs)
-        runs = f"{len(jobs)} run{'s' if len(jobs) > 1 else ''}"
-        self._title = f"{config.env}, {runs}"
-        self._env, self._iterations, self._steps = (
-            config.env,
-            config.iterations,
-            len(jobs) * config.batch_size,
-        )
+        self._title = f"{part.env}, {len(jobs)} run{'s' if len(jobs) > 1 else ''}"
+        self._part, self._iterations = part, begins + part.iterations
         self._waiting, self._last, self._fresh = list(waiting), time.monotonic(), True
         went = f", from iteration {begins}" if begins else ""
         self.note(f"{self._title} side by side{went}: {'; '.join(labels)}")
@@ -97,47 +111,38 @@ class GridProgress:
         if self._fresh:
             self._estimate.first(seconds)
         else:
-            self._estimate.later(self._env, self._steps, seconds)
+            self._estimate.later(self._part, seconds)
         self._fresh = False
-        self._done = min(
-            self._done + self._steps, self._total
-        )  # what a split program makes again counts once
+        # A program that was split makes iterations again, which count once.
+        self._done = min(self._done + self._part.steps, self._total)
         made = int(row["iteration"]) + 1
-        left = self._estimate.left(Part(self._env, self._iterations - made, self._steps), self._waiting)
+        now_left = self._part._replace(iterations=self._iterations - made)
+        left = self._estimate.left(now_left, self._waiting)
         ahead = "time left unknown" if left is None else f"about {clock(left)} left"
         share = f"{self._done / self._total:.0%}"
         rate = f"{row['steps_per_second']:,.0f} steps/s"
         if self._bars is not None:
-            self._bars.update(
-                self._whole, completed=self._done, words=f"{share}  {clock(now - self._began)} gone, {ahead}"
-            )
+            words = f"{share}  {clock(now - self._began)} gone, {ahead}"
+            self._bars.update(self._whole, completed=self._done, words=words)
             self._bar(made, f"{made}/{self._iterations}  {rate}")
         elif now - self._printed > QUIET:
             self._printed = now
-            self._print(
-                f"{share} of the grid, {ahead}: {self._title}, iteration {made}/{self._iterations}, {rate}"
-            )
+            where = f"{self._title}, iteration {made}/{self._iterations}, {rate}"
+            self.note(f"{share} of the grid, {ahead}: {where}")
 
     def note(self, text: str) -> None:
-        """Something worth a line."""
-        self._print(text)
+        """Print a line, above the bars where there are any."""
+        console = self._bars.console if self._bars is not None else self.console
+        console.print(Text(text), soft_wrap=True)
 
     def stop(self) -> None:
-        """The last picture stays."""
+        """Leave the last state of the bars on the screen."""
         if self._bars is not None:
             self._bars.stop()
             self._bars = None
 
     def _bar(self, made: int, words: str) -> None:
+        """Update the bar of the program that is being trained."""
         if self._bars is not None:
-            self._bars.update(
-                TaskID(self._now),
-                description=self._title,
-                total=self._iterations,
-                completed=made,
-                words=words,
-            )
-
-    def _print(self, line: str) -> None:
-        console = self._bars.console if self._bars is not None else self.console
-        console.print(Text(line), soft_wrap=True)
+            self._bars.update(self._now, description=self._title, completed=made, words=words)
+            self._bars.update(self._now, total=self._iterations)

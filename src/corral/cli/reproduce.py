@@ -3,14 +3,11 @@
 import os
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import tyro
-
-from corral.cli import parse
-from corral.cli.grid import Options, carry_out, draw_from
+from corral.cli.grid import Options, carry_out, print_files
 
 if TYPE_CHECKING:
     from corral.experiments.spec import Experiment
@@ -25,22 +22,23 @@ class Config(Options):
     corral/experiments; docs/experiments.md explains them.
     """
 
-    what: Annotated[Literal["fig1", "fig3", "fig4", "ablations", "all"], tyro.conf.Positional]
+    what: Literal["fig1", "fig3", "fig4", "ablations", "all"] = field(metadata={"positional": True})
     """The experiment."""
     scale: Literal["smoke", "laptop", "paper"] = "laptop"
     """smoke: minutes, to see that it works. laptop: a night on a few cores. paper: the paper's seeds, iterations and
     batches, for a GPU."""
-    source: Annotated[Path | None, tyro.conf.arg(name="from", metavar="DIR")] = None
+    source: Path | None = field(default=None, metadata={"flag": "from"})
     """Train nothing: draw and tabulate from the data in this folder, such as results/."""
 
 
 def main(argv: list[str]) -> int:
     """Run the command; 1 if a run failed, 130 if Ctrl-C ended it early."""
-    config = parse(Config, argv, "reproduce")
-    if config.scale == "smoke" and config.source is None:
+    if "--scale smoke" in " ".join(argv).replace("=", " "):
         _compile_without_optimising()
+    from corral.cli.flags import parse
     from corral.experiments import spec
 
+    config = parse(Config, argv, "reproduce")
     experiments = [spec.paper(name) for name in (spec.PAPER if config.what == "all" else (config.what,))]
     if config.source is not None:
         return _redraw(experiments, config, config.source)
@@ -49,15 +47,16 @@ def main(argv: list[str]) -> int:
 
 
 def _compile_without_optimising() -> None:
-    """At the smoke scale nearly all time is compilation, and fast programs have nothing to do: XLA's least effort."""
+    """Ask XLA for its least effort: at the smoke scale nearly all time is compilation, and programs have little to do."""
     if "jax" not in sys.modules:  # it reads the flags when it starts
         least = "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=1"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {least}".strip()
 
 
 def _redraw(experiments: "list[Experiment]", config: Config, source: Path) -> int:
+    """Draw from data alone."""
     from corral.errors import require
-    from corral.experiments import data, spec
+    from corral.experiments import data, pipeline, spec
 
     found = [(e, folder) for e in experiments if (folder := data.folder_of(source, e.name)).is_dir()]
     require(len(found) > 0, f"--from {source}: it holds no folder {', '.join(e.name for e in experiments)}")
@@ -65,6 +64,5 @@ def _redraw(experiments: "list[Experiment]", config: Config, source: Path) -> in
     for experiment, folder in found:
         chosen = spec.choose(experiment, config.only)
         if chosen.environments:
-            for path in draw_from(chosen, folder, figures):
-                print(f"{'table' if path.suffix == '.md' else 'figure':<8} {path}")
+            print_files(pipeline.draw_from(chosen, folder, figures))
     return 0

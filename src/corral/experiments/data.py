@@ -1,23 +1,25 @@
 """The numbers behind a figure in few and small files: OUT/data/<experiment>/<environment>.csv, or .csv.gz if it is large.
 
-One row per run, seed and iteration, six significant digits. Figures and tables are made from these files alone, so whoever
-has them can make them again, without the runs. `provenance.json` beside them says where they come from.
+A file has one row per run, seed and iteration, with six significant digits. Figures and tables are made from these files
+alone, without the runs. `provenance.json` beside them says where they come from.
 """
 
 import csv
 import gzip
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from corral.errors import CorralError, require
+from corral.errors import CorralError, did_you_mean, require
 from corral.experiments import plan, provenance
 from corral.experiments.spec import Experiment
 from corral.running import log
+from corral.running.directory import RunDirectory
 from corral.running.files import write_atomically
 
 COLUMNS = (
@@ -31,10 +33,12 @@ COLUMNS = (
     "case",
     "accepted",
 )
-"""Of metrics.csv, behind run, seed and iteration; {} stands for the name of each constraint."""
+"""The columns after run, seed and iteration, as a run's metrics have them; {} stands for the name of each constraint."""
 
 LARGE = 1_000_000
 """Bytes above which a file is compressed."""
+
+_PROVENANCE = "provenance.json"
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Results:
-    """What is known of an experiment in one environment: the curves by label, in the experiment's order."""
+    """The curves of an experiment in one environment by label, in the experiment's order."""
 
     env: str
     constraints: tuple[str, ...]
@@ -58,39 +62,34 @@ class Results:
 
 
 def export(experiment: Experiment, scale: str, out: Path) -> list[Path]:
-    """Write the data of whatever runs of the experiment are in OUT, finished or not; the files of the environments."""
+    """Write the data of those runs of the experiment that are in OUT, finished or not; the file of each environment."""
     folder = out / "data" / experiment.name
-    written, used = [], []
+    written = []
     for env in experiment.environments:
         found = [
-            (entry.label, seed)
-            for entry in experiment.runs
-            if entry.runs_in(env)
-            for seed in seeds_of(plan.run_folder(out, experiment.config(entry, env, scale)))
+            (entry.label, run)
+            for entry in experiment.entries(env)
+            for run in plan.run_folder(out, experiment.config(entry, env, scale)).seeds()
+            if len(run.metrics())
         ]
         if found:
             written.append(_write(folder / f"{env}.csv", list(_rows(found))))
-            used += [seed for _, seed in found]
-    if used:
-        _merge_provenance(folder / provenance.FILE, experiment, out, scale)
+            origin = {"scale": scale, **provenance.summary([run for _, run in found])}
+            _merge_provenance(folder / _PROVENANCE, {env: origin})
     return written
 
 
-def seeds_of(folder: Path) -> list[Path]:
-    """The folders of a run's seeds that have something to show, in order."""
-    found = [path for path in folder.glob("seed-*") if (path / log.FILE).is_file() and len(log.read(path))]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("seed-")))
-
-
-def _rows(found: list[tuple[str, Path]]) -> Iterator[list[str]]:
-    names = log.read(found[0][1]).constraints
-    columns = [column.format(name) for column in COLUMNS for name in (names if "{}" in column else [""])]
+def _rows(found: list[tuple[str, RunDirectory]]) -> Iterator[list[str]]:
+    columns = _columns_for(found[0][1].metrics().constraints)
     yield ["run", "seed", "iteration", *columns]
-    for label, folder in found:
-        metrics = log.read(folder)
-        seed = folder.name.removeprefix("seed-")
+    for label, run in found:
+        metrics, seed = run.metrics(), str(run.config().seed)
         for values in zip(*(metrics[name] for name in ("iteration", *columns)), strict=True):
             yield [label, seed, *map(_short, values)]
+
+
+def _columns_for(constraints: Sequence[str]) -> list[str]:
+    return [column.format(name) for column in COLUMNS for name in (constraints if "{}" in column else [""])]
 
 
 def _short(value: np.generic) -> str:
@@ -110,31 +109,27 @@ def _write(path: Path, rows: list[list[str]]) -> Path:
     return chosen
 
 
-def _merge_provenance(path: Path, experiment: Experiment, out: Path, scale: str) -> None:
-    """Of the environments just written; what the file says of others stays."""
+def _merge_provenance(path: Path, origins: dict[str, Any]) -> None:
+    """Write where the data of some environments come from; what the file says of others stays."""
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError):
         content = {}
-    for env in experiment.environments:
-        configs = [experiment.config(e, env, scale) for e in experiment.runs if e.runs_in(env)]
-        folders = [seed for config in configs for seed in seeds_of(plan.run_folder(out, config))]
-        if folders:
-            content[env] = {"scale": scale, **provenance.summary(folders)}
-    write_atomically(path, (json.dumps(dict(sorted(content.items())), indent=1) + "\n").encode())
+    content = dict(sorted((content | origins).items()))
+    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
-# Reading
+# -- reading -----------------------------------------------------------------------------------------------------------
 
 
 def folder_of(directory: Path, name: str) -> Path:
-    """Where the data of an experiment lie: in OUT, or in a folder of data such as results/."""
+    """The folder of an experiment's data, in OUT or in a folder of data such as results/."""
     inside = directory / "data" / name
     return inside if inside.is_dir() else directory / name
 
 
 def read(experiment: Experiment, folder: Path) -> list[Results]:
-    """What a folder of data has of the experiment, environment by environment."""
+    """The data of the experiment in a folder, environment by environment."""
     found = []
     for env in experiment.environments:
         path = next((p for p in (folder / f"{env}.csv", folder / f"{env}.csv.gz") if p.is_file()), None)
@@ -157,16 +152,17 @@ def _read_file(experiment: Experiment, env: str, path: Path) -> Results:
         header[:3] == ["run", "seed", "iteration"], f"{path}: the first columns must be run, seed, iteration"
     )
     constraints = tuple(log.constraint_names(header))
-    needed = [c.format(n) for c in COLUMNS for n in (constraints if "{}" in c else [""])]
-    missing = [name for name in needed if name not in header]
+    missing = [name for name in _columns_for(constraints) if name not in header]
     require(not missing, f"{path} lacks the column {', '.join(missing)}")
     by_run: dict[tuple[str, int], list[list[str]]] = {}
     for k, row in enumerate(rows):
         require(len(row) == len(header), f"{path}, row {k + 2}: {len(row)} values for {len(header)} columns")
         by_run.setdefault((row[0], int(row[1])), []).append(row)
-    labels = [entry.label for entry in experiment.runs if entry.runs_in(env)]
+    labels = [entry.label for entry in experiment.entries(env)]
     for label, _ in by_run:
-        require(label in labels, f"{path}: the experiment has no run {label!r}; it has {', '.join(labels)}")
+        require(
+            label in labels, f"{path}: the experiment has no run {label!r}; {did_you_mean(label, labels)}"
+        )
     curves = {
         label: [Curve(seed, _columns(header, rows)) for (own, seed), rows in by_run.items() if own == label]
         for label in labels

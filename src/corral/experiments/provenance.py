@@ -1,4 +1,4 @@
-"""Where results come from: provenance.json in the folder of every run, an entry for each session that worked on it."""
+"""Where results come from: each run keeps an entry for every session that worked on it, with its code and machine."""
 
 import json
 import os
@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.experiments.plan import Job, config_hash
-from corral.running.files import write_atomically
-
-FILE = "provenance.json"
+from corral.running.directory import RunDirectory
 
 _PACKAGES = (
     "corral",
@@ -30,23 +28,23 @@ _PACKAGES = (
 
 
 class Session:
-    """This process's work on some runs, written down when it begins, now and then, and when it ends."""
+    """The work of this process on some runs, written down when it begins, now and then, and when it ends."""
 
     def __init__(self, jobs: list[Job], begins: list[int]) -> None:
-        """`begins`: the iteration each run is continued from."""
+        """Begin; `begins` holds the iteration that each run is continued from."""
         self._began, self._date = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self._jobs, self._begins = jobs, begins
-        self._before = [read(job.folder).get("sessions", []) for job in jobs]
+        self._before = [job.directory.provenance().get("sessions", []) for job in jobs]
         self._written = 0.0
         self.write(0)
 
     def tick(self, iterations: int) -> None:
-        """So many iterations have been made; written at most once a minute."""
+        """Note that so many iterations have been made; writes at most once a minute."""
         if time.monotonic() - self._written > 60:
             self.write(iterations)
 
     def write(self, iterations: int) -> None:
-        """Write what is known now."""
+        """Write the session into every run, with so many iterations made."""
         self._written = time.monotonic()
         for job, begin, before in zip(self._jobs, self._begins, self._before, strict=True):
             session = {
@@ -63,16 +61,7 @@ class Session:
                 "config_sha256": config_hash(job.config),
                 "sessions": [*before, session],
             }
-            write_atomically(job.folder / FILE, (json.dumps(content, indent=1) + "\n").encode())
-
-
-def read(folder: Path) -> dict[str, Any]:
-    """What is written in the folder of a run; nothing if nobody wrote it or it is damaged."""
-    try:
-        content = json.loads((folder / FILE).read_text())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+            job.directory.save_provenance(content)
 
 
 @cache
@@ -97,7 +86,7 @@ def here() -> dict[str, Any]:
 def _commit() -> dict[str, Any]:
     """The commit of the source and whether it was changed since; unknown outside a checkout.
 
-    Where the source travels without its history, CORRAL_COMMIT may say which it is.
+    Where the source has no history, the environment variable CORRAL_COMMIT may name the commit.
     """
     source = Path(__file__).parent
 
@@ -129,11 +118,11 @@ def _cpu() -> str:
         return platform.processor() or platform.machine()
 
 
-def summary(folders: list[Path]) -> dict[str, Any]:
-    """The provenance of many runs in little room: what they share once, and for each machine and commit its part."""
+def summary(runs: list[RunDirectory]) -> dict[str, Any]:
+    """The provenance of many runs in short: one entry for each machine and commit, with the work done there."""
     parts: dict[str, dict[str, Any]] = {}
-    for folder in folders:
-        for session in read(folder).get("sessions", []):
+    for run in runs:
+        for session in run.provenance().get("sessions", []):
             fixed = ("commit", "dirty", "packages", "python", "platform", "cpu", "cores", "gpu")
             same = {name: session.get(name) for name in fixed}
             part = parts.setdefault(json.dumps(same, sort_keys=True), same | _EMPTY)
@@ -143,7 +132,7 @@ def summary(folders: list[Path]) -> dict[str, Any]:
             part["first"] = min(filter(None, (part["first"], session["date"])))
             part["last"] = max(filter(None, (part["last"], session["date"])))
     ordered = sorted(parts.values(), key=lambda part: str(part["first"]))
-    return {"runs": len(folders), "work": [part | {"hours": round(part["hours"], 3)} for part in ordered]}
+    return {"runs": len(runs), "work": [part | {"hours": round(part["hours"], 3)} for part in ordered]}
 
 
 _EMPTY: dict[str, Any] = {"hours": 0.0, "iterations": 0, "first": None, "last": None}

@@ -1,4 +1,4 @@
-"""Carry out a grid of runs: skip what is done, resume what was interrupted, go on when one fails, stop when asked to."""
+"""Carry out a grid of runs: skip finished runs, resume interrupted ones, go on when one fails, stop when asked to."""
 
 import fcntl
 import gc
@@ -9,22 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
 
-from corral.cli.progress import GridProgress, Part
 from corral.errors import CorralError
 from corral.experiments import plan
 from corral.experiments.plan import Job
 from corral.experiments.provenance import Session
-from corral.running import config_file
-from corral.running import loop as training
-from corral.running.files import write_atomically
+from corral.rollout import make
+from corral.running import loop
 from corral.running.trainer import Trainer
-
-ERROR = "error.txt"
-"""In the folder of a run that failed: why."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +38,42 @@ class How:
 
 @dataclass
 class Outcome:
-    """What became of a grid."""
+    """The end of a grid."""
 
     failures: dict[str, str] = field(default_factory=dict)
-    """By the name of the run, the last line of its error."""
+    """The first line of each failed run's error, by the name of the run."""
     stopped: Literal["", "asked", "time"] = ""
-    """Why it ended before its time."""
+    """Why it ended early: it was asked to, or the time was over."""
     unfinished: int = 0
+
+
+class Part(NamedTuple):
+    """The work that is left in one program."""
+
+    env: str
+    iterations: int
+    steps: int
+    """Environment steps per iteration, of all its runs together."""
+
+
+@runtime_checkable
+class Progress(Protocol):
+    """Is told how far a grid has got."""
+
+    def start(self, done: int, total: int, runs: int, finished: int) -> None:
+        """`done` of `total` steps of the grid are made, `finished` of its `runs` complete."""
+
+    def program(self, jobs: Sequence[Job], begins: int, part: Part, waiting: Sequence[Part]) -> None:
+        """These runs are about to be trained side by side, from iteration `begins` on; others wait."""
+
+    def update(self, row: Mapping[str, Any]) -> None:
+        """An iteration has ended."""
+
+    def note(self, text: str) -> None:
+        """Something is worth a line."""
+
+    def stop(self) -> None:
+        """Training has ended."""
 
 
 class TimeIsUp(CorralError):
@@ -58,13 +82,12 @@ class TimeIsUp(CorralError):
 
 @contextmanager
 def alone(out: Path) -> Iterator[None]:
-    """Work on a folder of results that nobody else works on: two processes would write each other's runs."""
+    """Lock a folder of results for this process: two processes would write each other's runs."""
     out.mkdir(parents=True, exist_ok=True)
     with open(out / ".lock", "w") as file:
         try:
-            fcntl.flock(
-                file, fcntl.LOCK_EX | fcntl.LOCK_NB
-            )  # given back when the process ends, however it ends
+            # The system gives the lock back when the process ends, however it ends.
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise CorralError(
                 f"another process is working on {out}: wait for it, or choose another --out"
@@ -72,21 +95,20 @@ def alone(out: Path) -> Iterator[None]:
         yield
 
 
-def run(jobs: Sequence[Job], progress: GridProgress, how: How) -> Outcome:
+def run(jobs: Sequence[Job], progress: Progress, how: How) -> Outcome:
     """Train every job that is not finished, program after program.
 
-    One at a time, on the CPU as well: simulation keeps all cores busy through its threads, and XLA spreads the update over
-    them, so a second process would have to take them from the first. A program that fails is split
-    in two, so that a run that cannot be trained ends up alone, and one that was too large for the memory becomes smaller.
+    Programs go one at a time, also on the CPU: simulation keeps all cores busy through its threads, and XLA spreads the
+    update over them, so a second process would have to take them from the first. A program that fails is split in two: a run
+    that cannot be trained ends up alone, and a program that was too large for the memory becomes smaller.
     """
     deadline = time.monotonic() + 60 * how.minutes if how.minutes is not None else None
-    begins = {job.folder: plan.done(job) for job in jobs}
-    todo = [job for job in jobs if begins[job.folder] < job.config.iterations]
+    begins = [job.done for job in jobs]
+    todo = [job for job, begin in zip(jobs, begins, strict=True) if begin < job.config.iterations]
     queue = deque(plan.programs(todo, jax.default_backend() == "cpu", how.together))
-    steps = {job.folder: job.config.batch_size for job in jobs}
     progress.start(
-        sum(begins[job.folder] * steps[job.folder] for job in jobs),
-        sum(job.config.iterations * steps[job.folder] for job in jobs),
+        sum(begin * job.config.batch_size for job, begin in zip(jobs, begins, strict=True)),
+        sum(job.config.iterations * job.config.batch_size for job in jobs),
         len(jobs),
         len(jobs) - len(todo),
     )
@@ -108,46 +130,39 @@ def run(jobs: Sequence[Job], progress: GridProgress, how: How) -> Outcome:
         outcome.stopped = "asked"
     finally:
         progress.stop()
-    outcome.unfinished = sum(plan.done(job) < job.config.iterations for job in jobs)
+    outcome.unfinished = sum(job.done < job.config.iterations for job in jobs)
     return outcome
 
 
 def _train(
-    program: list[Job], queue: Sequence[list[Job]], progress: GridProgress, how: How, deadline: float | None
+    program: list[Job], queue: Sequence[list[Job]], progress: Progress, how: How, deadline: float | None
 ) -> bool:
     """Train one program to its end; whether Ctrl-C ended it before."""
-    begins = [plan.done(job) for job in program]
-    progress.program(program, min(begins), [_part(waiting) for waiting in queue])
+    begins, config = [job.done for job in program], program[0].config
+    progress.program(program, min(begins), _part(program), [_part(waiting) for waiting in queue])
     for job in program:
-        (job.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        config_file.save(job.config, job.folder / "config.toml")
+        job.directory.begin(job.config)
     session = Session(program, begins)
-    watcher = _Watcher(progress, session, program[0].config.iterations, deadline)
-    env = training.make_env(program[0].config, how.threads)
+    watcher = _Watcher(progress, session, config.iterations, deadline)
     try:
-        trainer = Trainer([job.config for job in program], env)
-        folders = [job.folder for job in program]
-        made = training.loop(trainer, folders, watcher, checkpoint_every=how.checkpoint_every, resume=True)
+        with make.from_config(config, how.threads) as sampler:
+            trainer = Trainer([job.config for job in program], sampler)
+            runs = [job.directory for job in program]
+            made = loop.train_into(runs, trainer, watcher, how.checkpoint_every, resume=True)
     finally:
         session.write(watcher.made)
-        close = getattr(env, "close", None)
-        if close is not None:
-            close()
         # Compiled programs hold memory that the next one may need.
-        del env
         gc.collect()
         jax.clear_caches()
     for job in program:
-        (job.folder / ERROR).unlink(missing_ok=True)
+        job.directory.save_error(None)
     return made.interrupted
 
 
 class _Watcher:
     """Tells progress and provenance, and ends the loop when there is no time for another iteration."""
 
-    def __init__(
-        self, progress: GridProgress, session: Session, iterations: int, deadline: float | None
-    ) -> None:
+    def __init__(self, progress: Progress, session: Session, iterations: int, deadline: float | None) -> None:
         self._progress, self._session = progress, session
         self._iterations, self._deadline = iterations, deadline
         self._last: float | None = None
@@ -166,14 +181,14 @@ class _Watcher:
             raise TimeIsUp("the time given with --minutes is over")
 
     def note(self, text: str) -> None:
-        """Something worth a line."""
+        """Something is worth a line."""
         self._progress.note(text)
 
 
 def _split_or_record(
-    program: list[Job], error: Exception, queue: deque[list[Job]], outcome: Outcome, progress: GridProgress
+    program: list[Job], error: Exception, queue: deque[list[Job]], outcome: Outcome, progress: Progress
 ) -> None:
-    """Two halves to try again, or a run that has failed for good."""
+    """Put the two halves of a failed program back into the queue; record the failure of a single run."""
     reason = _reason(error)
     if len(program) > 1:
         half = len(program) // 2
@@ -183,16 +198,16 @@ def _split_or_record(
     job = program[0]
     outcome.failures[job.name] = reason
     progress.note(f"failed: {job.name}: {reason}")
-    write_atomically(job.folder / ERROR, "".join(traceback.format_exception(error)).encode())
+    job.directory.save_error("".join(traceback.format_exception(error)))
 
 
 def _reason(error: Exception) -> str:
-    """The first line of an error, with its kind unless it is one of ours."""
+    """The first line of an error, with its type unless it is a CorralError."""
     text = (str(error).strip().splitlines() or [""])[0][:300]
     return text if isinstance(error, CorralError) else f"{type(error).__name__}: {text}"
 
 
 def _part(program: list[Job]) -> Part:
     config = program[0].config
-    left = config.iterations - min(plan.done(job) for job in program)
+    left = config.iterations - min(job.done for job in program)
     return Part(config.env, left, len(program) * config.batch_size)

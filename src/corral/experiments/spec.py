@@ -1,4 +1,4 @@
-"""An experiment file: environments, runs, seeds, iterations and what is plotted, checked when it is loaded.
+"""An experiment file: environments, runs, seeds, iterations and plots, checked when it is loaded.
 
 title = "…"
 environments = ["point-circle", "ant-circle"]
@@ -11,47 +11,55 @@ label = "CPO"
 algo = { name = "cpo" }             # and its numbers
 preset = "paper"
 settings = { shape_costs = false }  # any fields of corral.config.Config
-
+                                    # a list of values makes one run for each: see `sweep.py`
 [scale.paper]                       # for all environments …
 seeds = 10
 [scale.paper.point-circle]          # … and what differs in one
 seeds = 5
 """
 
-import difflib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal
 
 from corral import presets
-from corral.config import ALGOS, CPO, Algo, Config, require_one_each
+from corral.algos import CPO
+from corral.config import Algorithm, Config, require_one_each
 from corral.envs import registry
-from corral.errors import CorralError, require
+from corral.errors import CorralError, did_you_mean, require
+from corral.experiments.sweep import swept
 from corral.running import config_file
 
 PAPER = ("fig1", "fig3", "fig4", "ablations")
 """The files that come with the package."""
+
+CostColumn = Literal["cost", "shaped_cost"]
+_CPO = CPO()
 
 
 @dataclass(frozen=True)
 class Plot:
     """What the panels show."""
 
-    constraint: str = "cost"
-    """Below the return: "shaped_cost", what the algorithms constrain, or "cost", the true one."""
-    constraint_in: Mapping[str, str] = field(default_factory=dict)
+    constraint: CostColumn | None = None
+    """Below the return: "shaped_cost" (C⁺) or "cost" (C); None: what the runs of the environment constrain."""
+    constraint_in: dict[str, CostColumn] = field(default_factory=dict)
     """The same for single environments."""
     smoothing: int = 1
     """Iterations of the centred moving mean that is drawn; 1: none. The figure says so. Tables are never smoothed."""
-    smoothing_in: Mapping[str, int] = field(default_factory=dict)
+    smoothing_in: dict[str, int] = field(default_factory=dict)
     """The same for single environments."""
-    times_limit: int | float | None = None
-    """Where the lower panels end, in limits, for a closer look at what happens near it; none: with the curves."""
+    times_limit: float | None = None
+    """Where the lower panels end, in limits, for a closer look at what happens near it; None: with the curves."""
 
-    def column(self, env: str) -> str:
-        """What the lower panels of an environment show."""
-        return self.constraint_in.get(env, self.constraint)
+    def __post_init__(self) -> None:
+        for name, window in {"": self.smoothing, **self.smoothing_in}.items():
+            key = f"smoothing_in.{name}" if name else "smoothing"
+            require(window >= 1, f"{key} must be at least 1, got {window}")
+        end = self.times_limit
+        require(end is None or end > 1, f"times_limit must be above 1, got {end}")
 
     def window(self, env: str) -> int:
         """Over how many iterations the curves of an environment are smoothed."""
@@ -64,18 +72,17 @@ class Entry:
 
     label: str
     """Its name in legends and tables."""
-    algo: Algo = field(default_factory=CPO)
+    algo: Algorithm = _CPO
     """The algorithm and its numbers."""
-    preset: presets.Preset = "paper"
+    preset: presets.Preset = "corral"
     """Where all other settings come from: `corral.presets.preset`."""
     environments: tuple[str, ...] = ()
     """Where it is run; empty: in all of the experiment's."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `corral.config.Config` that differ from the preset's, as in a run's config.toml."""
 
-    def runs_in(self, env: str) -> bool:
-        """Whether it is run in this environment."""
-        return not self.environments or env in self.environments
+    def __post_init__(self) -> None:
+        require(bool(self.label.strip()), "label must not be empty")
 
 
 @dataclass(frozen=True)
@@ -83,13 +90,18 @@ class Size:
     """How large an experiment is in one environment."""
 
     seeds: int = 1
-    """Seeds 0, 1, … of every run."""
+    """Number of seeds of every run: 0, 1, …"""
     iterations: int | None = None
     """Updates; None: the preset's."""
     batch_size: int | None = None
     """Environment steps per update; None: the preset's."""
-    task: Mapping[str, float] = field(default_factory=dict)
+    task: dict[str, float] = field(default_factory=dict)
     """Parameters of the task that differ at this scale, such as max_steps."""
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "iterations", "batch_size"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, f"{name} must be at least 1, got {value}")
 
 
 @dataclass(frozen=True)
@@ -104,26 +116,36 @@ class Experiment:
     scales: Mapping[str, Mapping[str, Size]]
     """By name and environment."""
 
+    def entries(self, env: str) -> list[Entry]:
+        """The runs of an environment."""
+        return [entry for entry in self.runs if not entry.environments or env in entry.environments]
+
     def config(self, entry: Entry, env: str, scale: str) -> Config:
         """The configuration of a run, with seed 0."""
-        config = config_file.fill(presets.preset(env, entry.preset, entry.algo), dict(entry.settings))
+        default = presets.preset(env, entry.preset, entry.algo)
+        config = config_file.fill(default, dict(entry.settings), "settings")
         size = self.scales[scale][env]
         changed = {k: v for k in ("iterations", "batch_size") if (v := getattr(size, k)) is not None}
         return replace(config, env=env, task={**config.task, **size.task}, **changed)
 
+    def column(self, env: str) -> CostColumn:
+        """The cost in the lower panels of an environment: what [plot] says, else C⁺ where a run constrains it, else C."""
+        said = self.plot.constraint_in.get(env, self.plot.constraint)
+        scale = next(iter(self.scales))
+        shaped = any(self.config(entry, env, scale).shape_costs for entry in self.entries(env))
+        return said or ("shaped_cost" if shaped else "cost")
+
 
 def load(path: Path) -> Experiment:
-    """The experiment in a file; whatever is wrong with it is said in one line that names the file and the key."""
+    """The experiment in a file; an error is one line with the file and the key."""
     content = config_file.read(path)
-    try:
+    with _at(str(path)):
         return _experiment(path.stem, content)
-    except CorralError as error:
-        raise CorralError(f"{path}: {error}") from None
 
 
 def paper(name: str) -> Experiment:
     """One of the experiments that come with the package."""
-    require(name in PAPER, f"no experiment is called {name!r}; there are {', '.join(PAPER)}")
+    require(name in PAPER, f"no experiment is called {name!r}; {did_you_mean(name, PAPER)}")
     return load(Path(__file__).parent / f"{name}.toml")
 
 
@@ -136,7 +158,7 @@ def scale_of(experiment: Experiment, scale: str | None) -> str:
             f"{experiment.name} has several scales: choose one with --scale, of {', '.join(known)}",
         )
         return known[0]
-    require(scale in known, f"{experiment.name} has no scale {scale!r}; {_hint(scale, known)}")
+    require(scale in known, f"{experiment.name} has no scale {scale!r}; {did_you_mean(scale, known)}")
     return scale
 
 
@@ -150,63 +172,38 @@ def choose(experiment: Experiment, only: Iterable[str]) -> Experiment:
     return replace(experiment, environments=tuple(e for e in experiment.environments if e in names))
 
 
-# What a file may say
+# -- from a file -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The keys of a file outside its tables."""
+
+    title: str
+    environments: tuple[str, ...]
 
 
 def _experiment(name: str, content: dict[str, Any]) -> Experiment:
-    _known_keys(content, ("title", "environments", "plot", "runs", "scale"))
-    environments = _strings(content, "environments")
-    require(len(environments) > 0, "environments must name at least one")
-    for k, env in enumerate(environments):
-        _known(f"environments[{k}]", env, registry.names())
-    _distinct("environments", environments)
-    entries = content.get("runs")
-    require(isinstance(entries, list) and len(entries) > 0, "runs must be tables: [[runs]], at least one")
-    assert isinstance(entries, list)
-    runs = tuple(_entry(f"runs[{k}]", part, environments) for k, part in enumerate(entries))
-    _distinct("the labels of runs", [run.label for run in runs])
-    scales = _scales(content.get("scale"), environments)
-    plot = _plot(content.get("plot", {}), environments)
-    experiment = Experiment(name, _string(content, "title"), environments, runs, plot, scales)
+    _known(content, ("title", "environments", "plot", "runs", "scale"), "key ")
+    head = _filled(_Head, {k: content[k] for k in ("title", "environments") if k in content})
+    require(len(head.environments) > 0, "environments must name at least one")
+    with _at("environments"):
+        for env in head.environments:
+            registry.parameters(env)
+    _distinct("environments", head.environments)
+    plot = _filled(Plot, content.get("plot", {}), "plot")
+    for key, own in (("constraint_in", plot.constraint_in), ("smoothing_in", plot.smoothing_in)):
+        _known(own, head.environments, f"key plot.{key}.")
+    tables = content.get("runs")
+    require(isinstance(tables, list) and len(tables) > 0, "runs must be tables: [[runs]], at least one")
+    runs = [entry for k, table in enumerate(tables or []) for entry in _entries(table, f"runs[{k}]")]
+    for entry in runs:
+        _known(entry.environments, head.environments, f"environment of {entry.label!r} called ")
+    _distinct("the labels of runs", [entry.label for entry in runs])
+    scales = _scales(content.get("scale"), head.environments)
+    experiment = Experiment(name, head.title, head.environments, tuple(runs), plot, scales)
     _try_configs(experiment)
     return experiment
-
-
-def _plot(content: Any, environments: tuple[str, ...]) -> Plot:
-    require(isinstance(content, dict), f"plot must be a table, got {content!r}")
-    _known_keys(content, ("constraint", "constraint_in", "smoothing", "smoothing_in", "times_limit"), "plot.")
-    plot = Plot(**content)
-    for name, own in (("constraint_in", plot.constraint_in), ("smoothing_in", plot.smoothing_in)):
-        require(isinstance(own, dict), f"plot.{name} must be a table of environments")
-        for env in own:
-            _known(f"a key of plot.{name}", env, environments)
-    for where, column in {"": plot.constraint, **plot.constraint_in}.items():
-        name = f"plot.constraint_in.{where}" if where else "plot.constraint"
-        require(column in ("cost", "shaped_cost"), f"{name} must be one of cost, shaped_cost, got {column!r}")
-    _whole("plot.smoothing", plot.smoothing)
-    for env, window in plot.smoothing_in.items():
-        _whole(f"plot.smoothing_in.{env}", window)
-    end = plot.times_limit
-    fine = end is None or (isinstance(end, int | float) and not isinstance(end, bool) and end > 1)
-    require(fine, f"plot.times_limit must be a number above 1, got {end!r}")
-    return plot
-
-
-def _entry(where: str, content: Any, environments: tuple[str, ...]) -> Entry:
-    require(isinstance(content, dict), f"{where} must be a table, got {content!r}")
-    _known_keys(content, ("label", "algo", "preset", "environments", "settings"), f"{where}.")
-    label = _string(content, "label", f"{where}.")
-    require(bool(label.strip()), f"{where}.label must not be empty")
-    own = _strings(content, "environments", f"{where}.") if "environments" in content else ()
-    for k, env in enumerate(own):
-        _known(f"{where}.environments[{k}]", env, environments)
-    preset = content.get("preset", "paper")
-    _known(f"{where}.preset", preset, get_args(presets.Preset))
-    settings = content.get("settings", {})
-    require(isinstance(settings, dict), f"{where}.settings must be a table, got {settings!r}")
-    for key, instead in _ELSEWHERE.items():
-        require(key not in settings, f"{where}.settings.{key} is not for here: {instead}")
-    return Entry(label, _algo(where, content.get("algo", {"name": "cpo"})), preset, own, settings)
 
 
 _ELSEWHERE = {
@@ -218,81 +215,70 @@ _ELSEWHERE = {
 }
 
 
-def _algo(where: str, content: Any) -> Algo:
-    require(
-        isinstance(content, dict) and "name" in content,
-        f'{where}.algo must be a table with a name, such as {{ name = "pdo", nu = 1000 }}, got {content!r}',
-    )
-    _known(f"{where}.algo.name", content["name"], ALGOS)
-    try:
-        algo: Algo = config_file.fill(ALGOS[content["name"]](), content, "algo")
-    except CorralError as error:
-        raise CorralError(f"{where}: {error}") from None
-    return algo
+def _entries(table: Any, where: str) -> Iterator[Entry]:
+    """The runs of one table [[runs]]: one for each value of the lists in it."""
+    require(isinstance(table, dict), f"{where} must be a table, got {table!r}")
+    settings = table.get("settings", {})
+    require(isinstance(settings, dict), f"{where}.settings must be a table, got {settings!r}")
+    for key, instead in _ELSEWHERE.items():
+        require(key not in settings, f"{where}.settings.{key} is not for here: {instead}")
+    with _at(where):
+        variants = list(swept(table))
+    for variant in variants:
+        own = variant.pop("settings", {})
+        yield replace(_filled(Entry, variant, where), settings=own)
 
 
 def _scales(content: Any, environments: tuple[str, ...]) -> dict[str, dict[str, Size]]:
     require(isinstance(content, dict) and len(content) > 0, "scale must have a table such as [scale.paper]")
-    return {name: _sizes(f"scale.{name}", part, environments) for name, part in content.items()}
-
-
-_SIZE = ("seeds", "iterations", "batch_size", "task")
-
-
-def _sizes(where: str, content: Any, environments: tuple[str, ...]) -> dict[str, Size]:
-    require(isinstance(content, dict), f"{where} must be a table, got {content!r}")
-    _known_keys(content, (*_SIZE, *environments), f"{where}.")
-    shared = {key: value for key, value in content.items() if key not in environments}
-    return {env: _size(f"{where}.{env}", shared, content.get(env, {})) for env in environments}
-
-
-def _size(where: str, shared: dict[str, Any], own: Any) -> Size:
-    require(isinstance(own, dict), f"{where} must be a table, got {own!r}")
-    _known_keys(own, _SIZE, f"{where}.")
-    content = shared | own
-    task = content.pop("task", {})
-    require(isinstance(task, dict), f"{where}.task must be a table of task parameters, got {task!r}")
-    for key, value in task.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        require(number, f"{where}.task.{key} must be a number, got {value!r}")
-    for key, value in content.items():
-        _whole(f"{where}.{key}", value)
-    return Size(**content, task={key: float(value) for key, value in task.items()})
+    found = {}
+    for name, table in content.items():
+        require(isinstance(table, dict), f"scale.{name} must be a table, got {table!r}")
+        _known(table, (*(f.name for f in fields(Size)), *environments), f"key scale.{name}.")
+        shared = {key: value for key, value in table.items() if key not in environments}
+        size = _filled(Size, shared, f"scale.{name}")
+        found[name] = {env: _filled(size, table.get(env, {}), f"scale.{name}.{env}") for env in environments}
+    return found
 
 
 def _try_configs(experiment: Experiment) -> None:
-    """Every configuration can be made, and no two lines of a figure are the same run."""
+    """Require that every configuration can be made, and that no two lines of a figure are the same run."""
     for scale in experiment.scales:
         for env in experiment.environments:
             seen: dict[str, str] = {}
-            for k, entry in enumerate(experiment.runs):
-                if not entry.runs_in(env):
-                    continue
-                try:
+            for entry in experiment.entries(env):
+                with _at(f"run {entry.label!r} in {env}"):
                     config = experiment.config(entry, env, scale)
                     brought = registry.spec(env, **config.task).constraints
                     require_one_each(config, env, [c.name for c in brought])
-                except CorralError as error:
-                    raise CorralError(f"runs[{k}] ({entry.label}) in {env}: {error}") from None
                 same = seen.setdefault(repr(config), entry.label)
                 require(same == entry.label, f"runs {same!r} and {entry.label!r} are the same run in {env}")
 
 
-def _known_keys(content: Mapping[str, Any], known: Iterable[str], prefix: str = "") -> None:
-    names = list(known)
-    for key in content:
-        require(key in names, f"there is no key {prefix}{key}; {_hint(key, names)}")
+def _filled(default: Any, content: Any, where: str = "") -> Any:
+    """A dataclass with what a table of the file says; errors name the table."""
+    require(isinstance(content, dict), f"{where} must be a table, got {content!r}")
+    with _at(where):
+        known = {f.name: f.default is f.default_factory is MISSING for f in fields(default)}
+        missing = [name for name, needed in known.items() if needed and name not in content]
+        require(not missing or not set(content) <= set(known), f"{', '.join(missing)} is missing")
+        return config_file.fill(default, content)
 
 
-def _known(name: str, value: Any, known: Iterable[str]) -> None:
-    names = list(known)
-    require(value in names, f"{name} is {value!r}; {_hint(value, names)}")
+@contextmanager
+def _at(where: str) -> Iterator[None]:
+    """Put a place in front of the messages of errors."""
+    try:
+        yield
+    except CorralError as error:
+        raise CorralError(f"{where}: {error}" if where else str(error)) from None
 
 
-def _hint(value: Any, known: Iterable[str]) -> str:
-    names = list(known)
-    near = difflib.get_close_matches(str(value), names, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+def _known(names: Iterable[str], known: Iterable[str], what: str) -> None:
+    """Require each name to be a known one."""
+    choices = list(known)
+    for name in names:
+        require(name in choices, f"there is no {what}{name}; {did_you_mean(name, choices)}")
 
 
 def _distinct(name: str, values: Iterable[str]) -> None:
@@ -300,20 +286,3 @@ def _distinct(name: str, values: Iterable[str]) -> None:
     for value in values:
         require(value not in seen, f"{name} must differ, {value!r} comes twice")
         seen.add(value)
-
-
-def _string(content: Mapping[str, Any], key: str, prefix: str = "") -> str:
-    value = content.get(key)
-    require(isinstance(value, str), f"{prefix}{key} must be a string, got {value!r}")
-    return str(value)
-
-
-def _strings(content: Mapping[str, Any], key: str, prefix: str = "") -> tuple[str, ...]:
-    value = content.get(key)
-    fits = isinstance(value, list) and all(isinstance(part, str) for part in value)
-    require(fits, f"{prefix}{key} must be a list of strings, got {value!r}")
-    return tuple(value or ())
-
-
-def _whole(name: str, value: Any) -> None:
-    require(type(value) is int and value >= 1, f"{name} must be a whole number of at least 1, got {value!r}")

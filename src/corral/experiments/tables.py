@@ -11,6 +11,7 @@ import numpy as np
 from corral.experiments.data import Curve, Results
 from corral.experiments.spec import Experiment
 from corral.report import stats
+from corral.report.panels import constraint_title, env_title, number
 from corral.report.stats import Interval
 from corral.running.files import write_atomically
 
@@ -29,7 +30,7 @@ class Line:
     final_return: Interval
     return_iqm: float
     column: str
-    """What the constraint's numbers are about: "shaped_cost" or "cost"."""
+    """The cost that the constraint's numbers are about: "shaped_cost" or "cost"."""
     final_constraint: Interval
     constraint_iqm: float
     final_cost: Interval
@@ -40,15 +41,16 @@ class Line:
     violating: Interval
     total_above: Interval
     reach: float
-    """Median over the seeds, infinite if half of them never do."""
+    """Median over the seeds, infinite if half of them never reach the limit."""
     hold: float
+    """Median over the seeds, infinite if half of them never hold the limit for good."""
     holding: int
     """Seeds that hold the limit in the end."""
 
 
 def lines(experiment: Experiment, results: Results) -> list[Line]:
     """A line for every run and constraint."""
-    column = experiment.plot.column(results.env)
+    column = experiment.column(results.env)
     return [
         _line(results.env, label, name, column, seeds)
         for label, seeds in results.curves.items()
@@ -92,7 +94,7 @@ def _line(env: str, label: str, name: str, column: str, seeds: list[Curve]) -> L
 
 
 def _median(values: list[float]) -> float:
-    """The later of the two middle ones if they are two: no mean of a number and "never"."""
+    """The median; the later of two middle values, as there is no mean of a number and "never"."""
     return sorted(values)[len(values) // 2]
 
 
@@ -105,17 +107,18 @@ def write(experiment: Experiment, results: list[Results], folder: Path) -> list[
     return paths
 
 
-# Markdown
+# -- Markdown ----------------------------------------------------------------------------------------------------------
 
 
 def markdown(experiment: Experiment, found: list[Line]) -> str:
-    """A table for every environment, and what the columns mean."""
+    """A table for every environment, and the meaning of the columns."""
     parts = [f"# {experiment.title}"]
     several = {line.env for line in found if line.constraint != _first(found, line.env)}
     for env in dict.fromkeys(line.env for line in found):
         own = [line for line in found if line.env == env]
         parts.append(f"\n## {env_title(env)}\n\n" + _table(own, env in several))
-    return "\n".join(parts) + "\n" + _LEGEND
+    last = stats.last_iterations(count for line in found for count in line.iterations)
+    return "\n".join(parts) + "\n" + _LEGEND.format(last=last)
 
 
 def _first(found: list[Line], env: str) -> str:
@@ -124,6 +127,8 @@ def _first(found: list[Line], env: str) -> str:
 
 def _table(own: list[Line], name_constraint: bool) -> str:
     shown = constraint_title(own[0].column)
+    limits = dict.fromkeys(f"{line.constraint} {number(line.limit)}" for line in own)
+    differ = len(limits) > len({line.constraint for line in own})
     rows: list[dict[str, str]] = []
     for line in own:
         low, high = line.iterations
@@ -131,6 +136,7 @@ def _table(own: list[Line], name_constraint: bool) -> str:
             "run": line.run + (f" ({line.constraint})" if name_constraint else ""),
             "seeds": str(line.seeds),
             "iterations": str(high) if low == high else f"{low} to {high}",
+            "limit": number(line.limit),
             "return": interval(line.final_return),
             "return, IQM": number(line.return_iqm),
             shown: interval(line.final_constraint),
@@ -145,39 +151,21 @@ def _table(own: list[Line], name_constraint: bool) -> str:
         }
         if shown == "C":
             del row["true C"]
+        if not differ:
+            del row["limit"]
         rows.append(row)
     cells = [list(rows[0]), ["---", *["--:"] * (len(rows[0]) - 1)], *(list(row.values()) for row in rows)]
-    limits = dict.fromkeys(f"{line.constraint} {number(line.limit)}" for line in own)
-    return f"Limit: {', '.join(limits)}.\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in cells)
+    head = "" if differ else f"Limit: {', '.join(limits)}.\n\n"
+    return head + "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
 _LEGEND = f"""
-*return*, constraint and *true C*: mean over the last {stats.LAST} iterations, then over seeds, with the 95% bootstrap
+*return*, constraint and *true C*: mean over {{last}}, then over seeds, with the 95% bootstrap
 interval of the mean over seeds; *IQM* the interquartile mean over seeds. *Overshoot* (J − d)₊ of the constraint shown: mean
 over iterations and seeds, and the largest of all (*worst*). *Violating*: iterations with J > d. *Paid above*:
 Σ (J − d)₊ · episodes over all of training. *Reach*, *hold*: iterations until the mean of {stats.WINDOW} iterations is at
 most d + {stats.SLACK:.0%} for the first time, and for good, the median seed; in brackets the seeds that hold it in the end.
 """
-
-
-def env_title(env: str) -> str:
-    """point-circle as Point-Circle."""
-    return "-".join(part.capitalize() for part in env.split("-"))
-
-
-def constraint_title(column: str) -> str:
-    """The symbol of what is constrained."""
-    return "C⁺" if column == "shaped_cost" else "C"
-
-
-def number(value: float) -> str:
-    """Three digits, thousands as k and millions as M."""
-    if not math.isfinite(value):
-        return "–"
-    for size, unit in ((1e6, "M"), (1e3, "k")):
-        if abs(value) >= 0.9995 * size:
-            return f"{value / size:.3g}{unit}"
-    return f"{value:.3g}"
 
 
 def interval(value: Interval) -> str:
@@ -191,7 +179,7 @@ def _iterations(value: float) -> str:
     return "never" if math.isinf(value) else f"{value:.0f}"
 
 
-# CSV
+# -- CSV ---------------------------------------------------------------------------------------------------------------
 
 
 def as_csv(found: list[Line]) -> str:

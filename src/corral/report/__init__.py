@@ -1,8 +1,8 @@
-"""One self-contained HTML page about any number of runs: `corral report`.
+"""Pictures of runs: the figure of one run, figures of many, films (render/), and the HTML page of `corral report`.
 
     folders ──runs.find──▶ runs ──runs.group──▶ groups of seeds ──contents──▶ JSON ──page.html──▶ one file
 
-The JSON and the files in page/ are all there is to it: the page loads nothing, so it opens from a disk without a network.
+The page consists of that JSON and the files in page/. It loads nothing, so it opens from a disk without a network.
 """
 
 from corral.report.html import write

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from corral import envs
-from corral.config import ALGOS, Config
+from corral.config import Config, algorithms
 from corral.errors import CorralError
 from corral.report import paths
 from corral.report.runs import Group, Run, flat, summary
@@ -16,13 +16,14 @@ from corral.running.config_file import field_docs
 from corral.trust_region.dual import Case
 
 _POINTS = 2000
-"""Iterations drawn of a run at most; of more, every k-th is."""
+"""The page draws at most this many iterations of a run, and every k-th of a longer one."""
 _CASES = [case.name.lower() for case in Case]
 _APART = ("iteration", "case")
+"""Columns that the page stores in a form of their own."""
 
 
 def groups(found: Sequence[Group], progress: Callable[[int, int], None]) -> list[dict[str, Any]]:
-    """The groups with their curves, configurations and paths; `progress(done, total)` hears of runs."""
+    """The groups with their curves, configurations and paths; `progress(done, total)` is called after each run."""
     total = sum(len(group.runs) for group in found)
     done = 0
     contents = []
@@ -37,7 +38,7 @@ def groups(found: Sequence[Group], progress: Callable[[int, int], None]) -> list
 
 
 def documentation() -> dict[str, str]:
-    """What each setting means, by dotted name; the algorithms' own under algo.*."""
+    """The meaning of each setting by dotted name; parameters of algorithms are under algo.*."""
     found = {}
 
     def walk(cls: type, prefix: str) -> None:
@@ -49,7 +50,7 @@ def documentation() -> dict[str, str]:
                 walk(type(default), f"{prefix}{field.name}.")
 
     walk(Config, "")
-    for algo in ALGOS.values():
+    for algo in algorithms().values():
         walk(algo, "algo.")
     return {name: text for name, text in found.items() if text}
 
@@ -65,7 +66,7 @@ def _heading(group: Group) -> dict[str, Any]:
     return {
         "label": group.label,
         "env": config.env,
-        "algo": config.algo.name,
+        "constrained": config.algo.constrained,
         "shaped": config.shape_costs,
         "constraints": constraints,
         "config": flat(config) | {"iterations": planned},
@@ -73,10 +74,10 @@ def _heading(group: Group) -> dict[str, Any]:
 
 
 def _descriptions(config: Config) -> dict[str, str]:
-    """What the constraints of one of our environments count."""
+    """What each constraint of one of Corral's environments counts; nothing for other environments."""
     try:
         return {c.name: c.description for c in envs.spec(config.env, **config.task).constraints}
-    except CorralError:  # not ours, or with parameters it has no more
+    except CorralError:  # not Corral's, or with a parameter that no longer exists
         return {}
 
 
@@ -103,7 +104,7 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def column(values: np.ndarray) -> Any:
-    """A column as a list, or as its one value if it is constant; what is not finite becomes null."""
+    """A column as a list, or as its one value if it is constant; NaN and infinities become null."""
     short = [_short(float(value)) for value in values]
     return short[0] if len(set(short)) == 1 else short
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from corral import __version__
 from corral.errors import require
 from corral.report import contents, runs
+from corral.report.stats import last_iterations
 from corral.running.files import write_atomically
 
 # In this order: later scripts use what earlier ones define.
@@ -19,7 +20,7 @@ _SCRIPTS = ("base.js", "series.js", "chart.js", "cases.js", "maps.js", "tables.j
 
 
 class Written(NamedTuple):
-    """What a page holds."""
+    """The page that was written."""
 
     path: Path
     groups: int
@@ -37,19 +38,16 @@ def write(
     command: str = "",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Written:
-    """Write the page about every run in or below the folders to `out`; `command` is quoted in it."""
+    """Write the page about every run in or below the folders to `out`; the page quotes `command`."""
     out = Path(out)
     require(not out.is_dir(), f"out must be a file, and {out} is a folder")
-    found = runs.find([Path(folder) for folder in directories])
-    begun = [run for run in found if len(run.metrics)]
-    skipped = tuple(run.folder for run in found if not len(run.metrics))
-    require(len(begun) > 0, f"{', '.join(map(str, skipped))}: no iterations to show yet")
-    groups = runs.group(begun)
+    groups, skipped = runs.find_begun([Path(folder) for folder in directories])
+    begun = [run for group in groups for run in group.runs]
     data = {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": __version__,
         "command": command,
-        "last": runs.LAST,
+        "last": last_iterations(len(run.metrics) for run in begun),
         "skipped": [str(folder) for folder in skipped],
         "docs": contents.documentation(),
         "groups": contents.groups(groups, progress),
@@ -71,10 +69,10 @@ def render(data: dict[str, Any]) -> str:
         "data": embedded(data),
     }
     template = (folder / "page.html").read_text()
-    # In one pass: nothing in what is filled in is taken for a place to fill.
+    # One pass: braces inside the parts are never taken for a place to fill.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
 
 
 def embedded(data: Any) -> str:
-    """JSON that cannot end the script element it stands in, nor begin a comment there: it has no "<"."""
+    """JSON without "<", which can neither end the script element around it nor begin a comment there."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

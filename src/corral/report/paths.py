@@ -1,4 +1,4 @@
-"""What the final policies do, seen from above: a few episodes of each, which begin alike for all of them."""
+"""A few episodes of every final policy, seen from above; they begin alike for all policies."""
 
 from itertools import count, pairwise
 from typing import Any
@@ -12,16 +12,16 @@ from corral.envs.models import WALL_HALF_THICKNESS, WALL_INNER
 from corral.envs.scenarios import Scenario
 from corral.envs.tasks import Circle, Gather
 from corral.errors import CorralError
-from corral.evaluation import load_policy
 from corral.learning import distributions
 from corral.report.render.record import Trajectory, record
 from corral.report.runs import Run
 
 EPISODES = 4
+"""Episodes of each policy."""
 _SEED = 0
-"""Of starts, layouts and actions: the same for every policy, so that they can be compared."""
+"""Seed of starts, layouts and actions: the same for every policy, so that policies can be compared."""
 _POINTS = 300
-"""Points of a path at most."""
+"""Most points of a path."""
 
 _draw = eqx.filter_jit(lambda policy, obs, key: distributions.sample(policy(obs), key))
 
@@ -35,7 +35,7 @@ def play(run: Run) -> dict[str, Any]:
         return {"missing": f"there is no map of {run.config.env}"}
     try:
         scenario = envs.scenario(run.config.env, **run.config.task)
-        policy, _ = load_policy(run.folder, run.config, scenario.spec)
+        policy, _ = run.directory.policy(run.config, scenario.spec)
     except CorralError as error:
         return {"missing": str(error)}
     keys = (jax.random.fold_in(jax.random.key(_SEED), step) for step in count())
@@ -46,7 +46,7 @@ def play(run: Run) -> dict[str, Any]:
 
 
 def _map(scenario: Scenario) -> dict[str, Any]:
-    """What stands about in every episode, in metres."""
+    """The fixed parts of the map, in metres."""
     task = scenario.task
     if isinstance(task, Gather):
         walls = {"wall": WALL_INNER, "thick": 2 * WALL_HALF_THICKNESS}
@@ -56,7 +56,7 @@ def _map(scenario: Scenario) -> dict[str, Any]:
 
 
 def _episode(trajectory: Trajectory) -> dict[str, Any]:
-    """Path in centimetres' precision; of a long one every k-th point, and k steps cost something if one of them does."""
+    """The path, rounded to centimetres; a long path keeps every k-th point, and k steps are costly if one of them is."""
     every = -(-trajectory.steps // _POINTS) if trajectory.steps else 1
     chosen = [*range(0, trajectory.steps, every), trajectory.steps]
     costly = np.any(trajectory.costs > 0, axis=-1)

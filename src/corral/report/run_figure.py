@@ -1,6 +1,5 @@
-"""The figure at the end of a run: return above, every cost against its limit below."""
+"""The figure of one run: return above, every cost against its limit below."""
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -9,48 +8,26 @@ from jaxtyping import Float
 
 from corral.config import Config
 from corral.errors import require
-from corral.report.style import BLUE, GREY, ORANGE, PURPLE, RED
-from corral.running import config_file, log
-from corral.running.files import write_atomically
-
-LAST = 20
-"""Iterations at the end whose mean the titles tell."""
-
-STYLE: Any = {
-    "font.size": 10,
-    "axes.titlesize": 10.5,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.6,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "corral",
-}
-"""Of every figure about runs."""
+from corral.report.stats import LAST, final
+from corral.report.style import BLUE, GREY, ORANGE, PURPLE, RED, STYLE, save
+from corral.running.directory import RunDirectory
 
 Curves = Float[np.ndarray, "seeds iterations"]
 
 
 def run_figure(run_directory: Path) -> Path:
-    """Draw `figure.png` and `figure.svg` of a run, with all its seeds, into its folder; returns the PNG's path."""
-    folders = log.run_directories(run_directory)
-    runs = [log.read(folder) for folder in folders]
+    """Draw a run with all its seeds as figure.png and figure.svg in its folder; returns the PNG's path."""
+    found = RunDirectory.find(run_directory)
+    runs = [run.metrics() for run in found]
     shared = min(len(run) for run in runs)
     require(shared > 0, f"{run_directory} has no iterations to draw yet")
-    config = config_file.load(folders[0] / "config.toml")
+    config = found[0].config()
     names = runs[0].constraints
 
     def curves(column: str) -> Curves:
         return np.stack([run[column][:shared].astype(float) for run in runs])
 
     import matplotlib
-
-    matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
@@ -67,9 +44,7 @@ def run_figure(run_directory: Path) -> Path:
         )
         figure.align_ylabels(panels)
         for kind in ("svg", "png"):
-            content = io.BytesIO()
-            figure.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-            write_atomically(run_directory / f"figure.{kind}", content.getvalue())
+            save(figure, run_directory / f"figure.{kind}", dpi=150)
     return run_directory / "figure.png"
 
 
@@ -108,7 +83,7 @@ def _cost_panel(axes: Any, x: np.ndarray, config: Config, name: str, curves: Any
 
 
 def _draw(axes: Any, x: np.ndarray, values: Curves, errors: Curves, colour: str, label: str) -> None:
-    """The mean over seeds in a band of one standard deviation; of a single seed, of two standard errors."""
+    """The mean over seeds in a band of one standard deviation; a single seed has a band of two standard errors."""
     mean = np.mean(values, axis=0)
     if len(values) > 1:
         half, meaning = np.std(values, axis=0, ddof=1), "±1 sd over seeds"
@@ -119,8 +94,8 @@ def _draw(axes: Any, x: np.ndarray, values: Curves, errors: Curves, colour: str,
 
 
 def _ending(values: Curves) -> str:
-    """The mean of the last iterations; of several seeds, with the standard deviation of their means."""
-    means = np.mean(values[:, -LAST:], axis=1)
+    """The final value; for several seeds its mean and the standard deviation over them."""
+    means = [final(seed) for seed in values]
     return f"{np.mean(means):.4g}" + (f" ± {np.std(means, ddof=1):.2g}" if len(means) > 1 else "")
 
 
@@ -129,7 +104,7 @@ def _over(values: Curves) -> str:
 
 
 def _cost_range(values: np.ndarray, limit: float) -> tuple[float, float]:
-    """All costs, except that a start far above the limit may leave the picture."""
+    """The range of all costs, except that a start far above the limit may leave the picture."""
     finite = values[np.isfinite(values)]
     if finite.size == 0:
         return 0.0, max(2 * limit, 1.0)

@@ -1,31 +1,38 @@
-"""Runs on the disk, and which of them are seeds of one experiment."""
+"""Runs on the disk, and which of them are seeds of one configuration."""
 
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from corral.config import ALGOS, Config
+from corral.config import Config, algorithms
 from corral.errors import CorralError, require
-from corral.running import config_file, log
+from corral.report.stats import final
+from corral.running import log
+from corral.running.config_file import as_dict
+from corral.running.directory import RunDirectory
 
 
 class Run(NamedTuple):
-    """One seed of one experiment, as far as it has got."""
+    """One seed of one configuration, as far as it has got."""
 
     folder: Path
     config: Config
     metrics: log.Metrics
 
     @property
+    def directory(self) -> RunDirectory:
+        """Its files."""
+        return RunDirectory(self.folder)
+
+    @property
     def finished(self) -> bool:
         """Whether the final policy is there."""
-        return (self.folder / "policy.npz").is_file()
+        return self.directory.finished
 
 
 class Group(NamedTuple):
@@ -37,57 +44,49 @@ class Group(NamedTuple):
 
     @property
     def config(self) -> Config:
-        """What they share; the seed in it is the first's."""
+        """The configuration they share; the seed in it is the first's."""
         return self.runs[0].config
 
 
 def find(directories: Sequence[Path]) -> list[Run]:
     """Every run that is, or lies below, one of the folders, once each.
 
-    One that has not finished an iteration yet is among them, with metrics of no rows.
+    A run that has not finished an iteration yet is among them, with metrics of no rows.
     """
     require(len(directories) > 0, "name at least one folder of runs")
-    folders: dict[Path, Path] = {}
+    found: dict[Path, RunDirectory] = {}
     for directory in directories:
-        for folder in _folders(directory):
-            folders.setdefault(folder.resolve(), folder)
-    return [_read(folder) for folder in folders.values()]
+        for run in RunDirectory.find_all(directory):
+            found.setdefault(run.path.resolve(), run)
+    return [_read(run) for run in found.values()]
 
 
-def _folders(directory: Path) -> list[Path]:
-    require(directory.is_dir(), f"there is no folder {directory}")
-    if (directory / "config.toml").is_file() or (directory / log.FILE).is_file():
-        return [directory]
-    found = sorted((path.parent for path in directory.rglob(log.FILE)), key=_natural)
-    require(len(found) > 0, f"{directory} holds no runs: there is no {log.FILE} in it or below it")
+def find_begun(directories: Sequence[Path]) -> tuple[list[Group], tuple[Path, ...]]:
+    """The groups of the runs in or below the folders that have an iteration to show, and the folders of those without."""
+    found = find(directories)
+    waiting = tuple(run.folder for run in found if not len(run.metrics))
+    require(len(waiting) < len(found), f"{', '.join(map(str, waiting))}: no iterations to show yet")
+    return group(run for run in found if len(run.metrics)), waiting
+
+
+def _read(run: RunDirectory) -> Run:
+    try:
+        found = Run(run.path, run.config(), run.metrics())
+        if found.metrics.columns:
+            _check(found.metrics)
+    except UnicodeDecodeError as error:
+        raise CorralError(f"{run.path / log.FILE} is not a text file: {error}") from error
+    except CorralError as error:
+        named = str(run) in str(error)
+        raise error if named else CorralError(f"{run}: {error}") from error
     return found
 
 
-def _natural(path: Path | str) -> list[tuple[int, str]]:
-    """Sorts seed-2 before seed-10."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", str(path))]
-
-
-def _read(folder: Path) -> Run:
-    try:
-        run = Run(folder, config_file.load(folder / "config.toml"), log.read(folder))
-        _check(run.metrics)
-    except UnicodeDecodeError as error:
-        raise CorralError(f"{folder / log.FILE} is not a text file: {error}") from error
-    except CorralError as error:
-        named = str(folder) in str(error)
-        raise error if named else CorralError(f"{folder}: {error}") from error
-    return run
-
-
 def _check(metrics: log.Metrics) -> None:
-    """Require the columns that the page cannot do without, as numbers."""
-    needed = [
-        "iteration",
-        "return",
-        *(f"{kind}_{name}" for name in metrics.constraints for kind in ("cost", "shaped_cost", "limit")),
-    ]
-    for name in needed:
+    """Require the columns that the pictures need, as numbers."""
+    kinds = ("cost", "shaped_cost", "limit")
+    costs = (f"{kind}_{name}" for name in metrics.constraints for kind in kinds)
+    for name in ("iteration", "return", *costs):
         require(metrics[name].dtype.kind in "if", f"{log.FILE}: the column {name} must hold numbers")
 
 
@@ -107,8 +106,11 @@ def group(runs: Iterable[Run]) -> list[Group]:
     return sorted((Group(_label(members[0], heads), tuple(members)) for members in groups), key=_order)
 
 
-def _order(group: Group) -> tuple[str, int, list[tuple[int, str]]]:
-    return group.config.env, list(ALGOS).index(group.config.algo.name), _natural(group.label)
+def _order(group: Group) -> tuple[str, int, list[tuple[float, str]]]:
+    """A key for sorting in which the numbers in labels count as numbers: limit=[0.05] before limit=[0.2]."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", group.label)
+    label = [(float(part), "") if k % 2 else (-1.0, part) for k, part in enumerate(parts)]
+    return group.config.env, list(algorithms()).index(group.config.algo.name), label
 
 
 def _label(head: Run, heads: list[Run]) -> str:
@@ -121,7 +123,7 @@ def _label(head: Run, heads: list[Run]) -> str:
     if names := _telling([_kind(other) for other in alike]):
         told = [f"{name.split('.')[-1]}={_kind(head)[name].removesuffix('.0')}" for name in names]
         return f"{algo} {', '.join(told)}"
-    end = _distinct(_experiment(head), [_experiment(other) for other in alike if other is not head])
+    end = _distinct(head.directory.whole, [other.directory.whole for other in alike if other is not head])
     return end if end.startswith(config.algo.name) else f"{algo} {end}"
 
 
@@ -148,12 +150,6 @@ def _kind(run: Run) -> dict[str, str]:
     return {name: text for name, text in flat(run.config).items() if name != "iterations"}
 
 
-def _experiment(run: Run) -> Path:
-    """The folder of the run with all its seeds."""
-    folder = run.folder.resolve()
-    return folder.parent if re.fullmatch(r"seed-\d+", folder.name) else folder
-
-
 def flat(config: Config) -> dict[str, str]:
     """Every setting but the seed, by dotted name, as text."""
 
@@ -164,29 +160,20 @@ def flat(config: Config) -> dict[str, str]:
         else:
             yield name, value if isinstance(value, str) else json.dumps(value)
 
-    return {name: text for name, text in walk(asdict(config), "") if name != "seed"}
-
-
-LAST = 20
-"""Iterations at the end whose mean a table tells."""
+    return {name: text for name, text in walk(as_dict(config), "") if name != "seed"}
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """Means over the last iterations, and the share of all iterations whose (shaped) cost is over its limit."""
+    """The final return and costs, and the share of all iterations whose (shaped) cost is over its limit."""
     metrics = run.metrics
     return {
-        "return": _ending(metrics["return"]),
+        "return": final(metrics["return"]),
         "constraints": [
             {
-                "cost": _ending(metrics[f"cost_{name}"]),
-                "shaped": _ending(metrics[f"shaped_cost_{name}"]),
+                "cost": final(metrics[f"cost_{name}"]),
+                "shaped": final(metrics[f"shaped_cost_{name}"]),
                 "over": float(np.mean(metrics[f"shaped_cost_{name}"] > metrics[f"limit_{name}"])),
             }
             for name in metrics.constraints
         ],
     }
-
-
-def _ending(values: np.ndarray) -> float:
-    known = values[-LAST:][np.isfinite(values[-LAST:])]
-    return float(np.mean(known)) if len(known) else float("nan")

@@ -5,19 +5,20 @@ a violation, so an algorithm that sits exactly on its limit violates in about ha
 "hold" therefore look at means over `WINDOW` iterations and allow `SLACK`.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 LAST = 20
-"""Iterations at the end whose mean is the final value of a seed."""
+"""The final value of a curve is its mean over this many iterations at its end."""
 WINDOW = 10
 """Iterations of the moving mean that must be under the limit to have reached it."""
 SLACK = 0.2
-"""… and the share of the limit it may exceed it by."""
+"""The share of the limit by which that mean may exceed the limit."""
 RESAMPLES = 10_000
-"""Bootstrap resamples."""
+"""Number of bootstrap resamples."""
 
 Seeds = Float[np.ndarray, " seeds"]
 Curve = Float[np.ndarray, " iterations"]
@@ -36,8 +37,8 @@ def bootstrap(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Low and high ends of the 95% percentile bootstrap interval of the mean over the first axis.
 
-    Means of `resamples` draws of n seeds out of n with replacement, always the same draws; the 2.5% and 97.5% quantiles.
-    One seed says nothing about its spread: NaN.
+    The ends are the 2.5% and 97.5% quantiles of the means of `resamples` draws of n seeds out of n with replacement. The
+    draws are always the same. A single seed has no spread: NaN.
     """
     n = len(values)
     if n < 2:
@@ -58,15 +59,24 @@ def over_seeds(values: Seeds) -> Interval:
 def interquartile_mean(values: Seeds) -> float:
     """Mean of the middle half, 2 ∫ Q(p) dp over p from ¼ to ¾ with Q the empirical quantile function.
 
-    The i-th of n sorted values has Q's stretch from (i−1)/n to i/n, and weighs as much of it as lies in the middle half.
+    Q equals the i-th of n sorted values from (i−1)/n to i/n: its weight is the part of that stretch in the middle half.
     """
     ends = np.clip(np.arange(len(values) + 1) / len(values), 0.25, 0.75)
     return float(2 * np.sum(np.sort(values) * np.diff(ends)))
 
 
 def final(values: Curve) -> float:
-    """Mean over the last iterations."""
-    return float(np.mean(values[-LAST:]))
+    """The mean of the finite values of the last `LAST` iterations, of all if there are fewer; NaN if none is finite."""
+    last = values[-LAST:]
+    known = last[np.isfinite(last)]
+    return float(np.mean(known)) if len(known) else float("nan")
+
+
+def last_iterations(lengths: Iterable[int]) -> str:
+    """The words for the iterations that `final` looks at, for curves of these lengths: "the last 20 iterations"."""
+    counts = {min(LAST, length) for length in lengths}
+    shorter = " (all those of shorter runs)" if len(counts) > 1 else ""
+    return f"the last {max(counts)} iterations{shorter}"
 
 
 def overshoot(cost: Curve, limit: Curve) -> Curve:
@@ -85,7 +95,7 @@ def total_above(cost: Curve, limit: Curve, episodes: Curve) -> float:
 
 
 def moving_mean(values: Curve, window: int) -> Float[np.ndarray, " windows"]:
-    """Means of `window` consecutive values (of all, if there are fewer), the first of those that begin at the first."""
+    """The means of every `window` consecutive values, in order; one mean of all values if there are fewer."""
     return np.mean(np.lib.stride_tricks.sliding_window_view(values, min(window, len(values))), axis=1)
 
 
@@ -95,21 +105,20 @@ def _met(cost: Curve, limit: Curve) -> np.ndarray:
 
 
 def reach(cost: Curve, limit: Curve) -> float:
-    """Iterations before the limit is met for the first time, over a window; infinite if never."""
+    """Iterations before the first window that meets the limit; infinite if none does."""
     met = _met(cost, limit)
     return float(np.argmax(met)) if met.any() else np.inf
 
 
 def hold(cost: Curve, limit: Curve) -> float:
-    """Iterations before the limit is met for good: in every window from there to the end; infinite if never."""
+    """Iterations before the limit is met for good, in every window from there to the end; infinite if it never is."""
     met = _met(cost, limit)
-    first = (
-        len(met) - int(np.argmin(met[::-1])) if not met.all() else 0
-    )  # after the last window that breaks it
+    # The first window after the last one that breaks the limit.
+    first = len(met) - int(np.argmin(met[::-1])) if not met.all() else 0
     return float(first) if first < len(met) else np.inf
 
 
 def smooth(values: Curve, window: int) -> Curve:
-    """Centred moving mean, over the part of the window that exists at the ends; for drawing only."""
+    """Centred moving mean for drawing; at the ends it is taken over the part of the window that exists."""
     kernel = np.ones(min(window, len(values)))
     return np.convolve(values, kernel, "same") / np.convolve(np.ones(len(values)), kernel, "same")

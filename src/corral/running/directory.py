@@ -87,7 +87,7 @@ class RunDirectory:
         require(directory.is_dir(), f"there is no folder {directory}")
         if RunDirectory(directory).exists:
             return [RunDirectory(directory)]
-        found = sorted((path.parent for path in directory.rglob(log.FILE)), key=natural)
+        found = sorted((path.parent for path in directory.rglob(log.FILE)), key=_natural)
         require(len(found) > 0, f"{directory} holds no runs: there is no {log.FILE} in it or below it")
         return [RunDirectory(path) for path in found]
 
@@ -109,7 +109,7 @@ class RunDirectory:
 
     def seeds(self) -> "list[RunDirectory]":
         """The seeds in this folder that have begun, in order."""
-        found = sorted(self.path.glob(f"{_SEED}*"), key=natural)
+        found = sorted(self.path.glob(f"{_SEED}*"), key=_natural)
         return [run for run in map(RunDirectory, found) if run.exists]
 
     # -- what it holds ---------------------------------------------------------------------------------------------
@@ -283,6 +283,6 @@ def restore(runs: Sequence[RunDirectory], likes: Sequence[Any], note: Note) -> R
     return Restored(list(likes), {}, 0)
 
 
-def natural(name: Path | str) -> list[tuple[int, str]]:
+def _natural(path: Path) -> list[tuple[int, str]]:
     """A key for sorting that puts seed-2 before seed-10."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", str(name))]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", str(path))]

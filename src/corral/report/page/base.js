@@ -1,4 +1,4 @@
-// What every part uses: the data, the state of the page, elements, colours, numbers.
+// Used by every other script: the data, the state of the page, elements, colours, numbers.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 data.groups.forEach((group, id) => {
@@ -14,7 +14,7 @@ const state = {
   hiddenSeeds: new Set(),   // "group/seed"
   zoom: null,               // [first, last] iteration, of all charts
   cursor: null,             // iteration under the pointer, in all charts
-  trueCost: false,          // draw C where C⁺ is what the constraint sees
+  trueCost: false,          // draw C also where C⁺ is constrained
   metrics: ["kl", "entropy"],  // columns of the charts of the reader's choice
   pathSeed: null,
   episode: 0,
@@ -78,7 +78,7 @@ function pressable(button, pressed) {
   button.setAttribute("aria-pressed", pressed ? "true" : "false");
   return button;
 }
-// Buttons of which one is pressed; `choose(value)` hears which.
+// Buttons of which one is pressed; a click calls `choose(value)`.
 function choice(options, chosen, choose) {
   const button = ([value, text]) => el("button", { type: "button", click: () => choose(value) }, text);
   return options.map((option) => pressable(button(option), option[0] === chosen));

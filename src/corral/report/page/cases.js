@@ -1,5 +1,5 @@
-// What the subproblem looked like in every update: a strip for each run, blue where the policy kept its limits, orange and
-// red where it did not.
+// The case of the subproblem in every update: a strip for each run whose algorithm solves a constrained subproblem. Blue: the
+// policy kept its limits. Orange and red: it did not.
 
 const CASES = [
   ["inside", "#56b4e9", "the trust region lies inside the limits: a plain TRPO step"],
@@ -14,7 +14,7 @@ const STRIP = { height: 15, gap: 4, right: 12, axis: 34 };
 let strips = null;
 
 function drawCases() {
-  const solving = shown().filter((group) => group.algo === "cpo" && group.runs.some((run) => run.cases));
+  const solving = shown().filter((group) => group.constrained && group.runs.some((run) => run.cases));
   byId("cases-about").textContent = aboutCases(solving.length > 0);
   const runs = solving.flatMap((group) => group.runs.map((run) => ({ group, run })));
   const rows = runs.map((row, k) => ({ ...row, top: k * (STRIP.height + STRIP.gap) + 6 * solving.indexOf(row.group) }));
@@ -25,11 +25,11 @@ function drawCases() {
 }
 
 function aboutCases(some) {
-  const others = new Set(inEnv().filter((group) => group.algo !== "cpo").map((group) => group.algo.toUpperCase()));
-  const left = others.size ? ` Only CPO solves a constrained subproblem; ${[...others].join(", ")}: no strips.` : "";
-  const about = "How limits and trust region lay to each other in each update, a strip for each run. A notch: no step was accepted.";
+  const without = inEnv().filter((group) => !group.constrained).map((group) => group.label);
+  const left = without.length ? ` No strips, as they solve no constrained subproblem: ${without.join("; ")}.` : "";
+  const about = "Where the limits lay in the trust region of each update, a strip for each run. A notch: no step was accepted.";
   if (some) return about + left;
-  return inEnv().some((group) => group.algo === "cpo") ? "Every run of CPO is hidden." : left;
+  return (inEnv().some((group) => group.constrained) ? "Every run with a constrained subproblem is hidden." : "") + left;
 }
 
 // The cases that occur.

@@ -47,7 +47,7 @@ class Chart {
   px(x) { return MARGIN.left + (x - this.x0) / (this.x1 - this.x0) * this.width; }
   py(y) { return MARGIN.top + (this.y1 - y) / (this.y1 - this.y0) * this.height; }
 
-  // What a drag covers: a box, or all of a direction in which it hardly moved.
+  // The area that a drag covers: a box; a direction in which it hardly moved is covered whole.
   covered(x, y) {
     const clampX = (v) => Math.min(MARGIN.left + this.width, Math.max(MARGIN.left, v));
     const clampY = (v) => Math.min(MARGIN.top + this.height, Math.max(MARGIN.top, v));
@@ -185,7 +185,7 @@ class Chart {
     if (told) this.tell(x, rows);
   }
 
-  // A group counts at x if one of its iterations is that near; runs with many iterations have only every k-th.
+  // How far from x a group's nearest iteration may lie: of long runs only every k-th iteration is drawn.
   reach() { return Math.max(...inEnv().flatMap((group) => group.runs.map((run) => run.every))) / 2 + 1e-9; }
 
   tell(x, rows) {

@@ -1,4 +1,4 @@
-// Puts the page together and redraws what a choice changes.
+// Puts the page together and redraws the parts that a choice of the reader changes.
 
 function drawLinked() {
   byId("reset").disabled = !state.zoom && !charts.some((chart) => chart.zoom);
@@ -126,7 +126,7 @@ function metricTitle(groups, names, k) {
   return el("h3", {}, "Metric ", select);
 }
 
-// Costs have limits, and so has the KL divergence of an update.
+// The limits of a column: costs have them, and so has the KL divergence of an update.
 function metricLimit(group, column) {
   if (column === "kl") return [Number(group.config["trust.delta"])];
   const limited = ["cost_", "shaped_cost_", "effective_limit_"];

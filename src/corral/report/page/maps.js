@@ -1,4 +1,4 @@
-// Episodes of the final policies from above, in metres; what costs something is red.
+// Episodes of the final policies from above, in metres; stretches that cost something are red.
 
 const INK = { path: "var(--path)", cost: "var(--cost)", good: "#009e73", limit: "var(--path)" };
 

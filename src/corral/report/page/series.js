@@ -1,6 +1,6 @@
-// Curves of a column: of one run, and of the seeds of a group together.
+// The curve of a column for one run, and for the seeds of a group together.
 
-// Value of a column of a run in its i-th row; a constant column is stored as its one value.
+// The value of a column in the i-th row of a run; a constant column is stored as its one value.
 function valueAt(run, column, i) {
   const values = run.columns[column];
   return Array.isArray(values) ? values[i] : values ?? null;
@@ -13,8 +13,8 @@ function errorColumn(group, column) {
   return owner ? column.replace("cost_", "cost_se_") : null;
 }
 
-// Points {x, mean, low, high, count} in the order of x, over the seeds that have got that far: the mean, and in a band
-// around it one standard deviation over the seeds; of a group of one seed two standard errors. Nothing changes: kept.
+// Points {x, mean, low, high, count} in the order of x, over the seeds that have got that far. The band from low to high is
+// one standard deviation over the seeds to either side; for a group of one seed, two standard errors. Points are cached.
 const kept = new Map();
 function series(group, column) {
   const key = `${group.id} ${column}`;
@@ -48,7 +48,7 @@ function nearest(points, x) {
   return low > 0 && x - points[low - 1].x < points[low].x - x ? points[low - 1] : points[low];
 }
 
-// First and last iteration of what is shown, or of the zoom.
+// The first and last iteration of the runs shown, or of the zoom.
 function span() {
   if (state.zoom) return state.zoom;
   const groups = shown().length ? shown() : inEnv();

@@ -1,4 +1,4 @@
-// The table of runs, of all environments, and the settings of the groups in the chosen one.
+// The table of the runs in all environments, and the settings of the groups in the chosen one.
 
 // Rows: groups, or single runs if seeds are shown. A cell is {text, sort, note, over}.
 function tableRows() {
@@ -53,7 +53,7 @@ function tableColumns() {
 function drawTable() {
   const columns = tableColumns(), { key, down } = state.sort;
   const seen = data.groups.some((group) => group.shaped) ? " (C⁺ where costs are shaped)" : "";
-  byId("table-about").textContent = `Means over the last ${data.last} iterations`
+  byId("table-about").textContent = `Means over ${data.last}`
     + (state.seeds ? "" : " and all seeds, ± one standard deviation of the seeds' means")
     + `. ▲: over the limit. In violation: the share of all iterations whose cost${seen} is over the limit.`;
   const rows = tableRows();
@@ -75,7 +75,7 @@ function cell(content, number) {
   return el("td", { class: number ? "number" : null }, mark, text, content.note ? el("small", {}, content.note) : null);
 }
 
-// What is missing comes last, whichever way.
+// Missing values come last in either order.
 function compare(a, b, down) {
   if (a === null || b === null) return (a === null) - (b === null);
   const order = typeof a === "string" ? a.localeCompare(b) : a - b;

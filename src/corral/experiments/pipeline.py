@@ -1,0 +1,69 @@
+"""A whole experiment: train what is missing, export the data, draw the figure, write the table."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from corral import devices
+from corral.errors import require
+from corral.experiments import data, figure, plan, runner, spec, tables
+from corral.experiments.runner import How, Outcome, Progress
+from corral.experiments.spec import Experiment
+
+
+class Made(NamedTuple):
+    """What became of experiments."""
+
+    outcome: Outcome
+    files: list[Path]
+    """Data, figures and tables."""
+
+
+def carry_out(
+    experiments: Sequence[Experiment],
+    scale: str,
+    out: Path,
+    progress: Progress,
+    how: How | None = None,
+    *,
+    only: Sequence[str] = (),
+    seeds: int | None = None,
+    iterations: int | None = None,
+    train: bool = True,
+) -> Made:
+    """Train the runs that are missing in OUT, then write data, figures and tables, unless Ctrl-C ended training.
+
+    `only` names environments, none: all. `seeds` and `iterations` take the place of the scale's. Without `train` the files
+    are made of the runs that are there.
+    """
+    chosen = [spec.choose(experiment, only) for experiment in experiments]
+    chosen = [experiment for experiment in chosen if experiment.environments]
+    names = " and ".join(experiment.name for experiment in experiments)
+    require(len(chosen) > 0, f"there is no environment {' or '.join(only)} in {names}")
+    outcome = Outcome()
+    if train:
+        devices.use_cache()
+        devices.keep_memory()
+        jobs = plan.merge(plan.jobs(e, scale, out, seeds, iterations) for e in chosen)
+        with runner.alone(out):
+            outcome = runner.run(jobs, progress, how or How())
+    files: list[Path] = []
+    if outcome.stopped != "asked":
+        # The figure shows the environments of earlier calls as well.
+        whole = {experiment.name: experiment for experiment in experiments}
+        for experiment in chosen:
+            files += export_and_draw(experiment, whole[experiment.name], scale, out)
+    return Made(outcome, files)
+
+
+def export_and_draw(chosen: Experiment, whole: Experiment, scale: str, out: Path) -> list[Path]:
+    """Export the data of the environments of `chosen`; draw the figure and write the table of all data of `whole`."""
+    made = data.export(chosen, scale, out)
+    folder = data.folder_of(out, whole.name)
+    return made + draw_from(whole, folder, out / "figures") if folder.is_dir() else made
+
+
+def draw_from(experiment: Experiment, folder: Path, figures: Path) -> list[Path]:
+    """Draw the figure and write the table from a folder of data alone."""
+    results = data.read(experiment, folder)
+    return figure.draw(experiment, results, figures) + tables.write(experiment, results, figures)
