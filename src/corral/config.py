@@ -49,7 +49,7 @@ class Critic:
     epochs: int = 1
     """Passes at most."""
     held_out: float = 0.0
-    """Share of the episodes kept out of the fit, by which each network keeps its best pass and the fit knows when to end."""
+    """Share of the episodes kept out of the fit: they choose each network's best pass, and end the fit when none helps."""
     minibatch: int = 4096
     """Adam: samples per step."""
     learning_rate: float = 1e-3
@@ -87,7 +87,7 @@ class TrustRegion:
     damping: float = 1e-5
     """Multiple of the identity added to the Fisher matrix."""
     fisher_fraction: float = 1.0
-    """Share of the batch used in Fisher products (the authors' release: 0.2): one row of every k, 1/k being nearest."""
+    """Share of the batch used in Fisher products (the authors' release: 0.2): one row of every k, with 1/k nearest to it."""
     shrink: float = 0.8
     """Factor between candidates of the line search."""
     candidates: int = 15
@@ -171,8 +171,8 @@ class Config:
     cost_gae: float = 1.0
     """The same for costs."""
     time_limit_ends: bool = True
-    """Treat a time limit as the end of the episode (the paper); otherwise the value of what comes after is added to the
-    reward's returns. Not to costs': a limit on the sum over an episode knows nothing beyond it."""
+    """Treat a time limit as the end of the episode (the paper). Otherwise the returns of the reward go on with the value of
+    the last observation; those of costs never do, since a limit is on the sum over one episode."""
     trust: TrustRegion = field(default_factory=TrustRegion)
     """The trust-region step."""
     networks: Networks = field(default_factory=Networks)
@@ -184,7 +184,7 @@ class Config:
     shaping: Shaping = field(default_factory=Shaping)
     """Cost shaping, where `shape_costs` is on."""
     task: dict[str, float] = field(default_factory=dict)
-    """Parameters of the task that differ from its defaults, such as y_lim 3; of a Gymnasium id, arguments of its `make`."""
+    """Parameters of the task that differ from its defaults, such as y_lim 3; for a Gymnasium id: arguments of its `make`."""
     seed: int = 0
     """Every random number of the run follows from it."""
 
@@ -248,7 +248,7 @@ _NOT_NEGATIVE = ("trust.damping", "shaping.coefficient", "shaping.steps", "shapi
 
 
 def _floats(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Every number with a fraction, by the name of its field."""
+    """Every field that holds floats, by its dotted name."""
     for f in fields(config):
         name, value = f"{prefix}{f.name}", getattr(config, f.name)
         if is_dataclass(value):
@@ -262,7 +262,7 @@ def _floats(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
 
 
 def require_one_each(config: Config, env: str, constraints: Sequence[str]) -> None:
-    """What is given for each constraint is given for all of them."""
+    """Require that numbers given one per constraint are given for all of them."""
     given = {"limit": config.limit} | {f"algo.{name}": value for name, value in vars(config.algo).items()}
     m = len(constraints)
     for name, value in given.items():
@@ -292,7 +292,7 @@ class RunOptions:
     checkpoint_every: int = 10
     """Iterations between checkpoints; one is also written at the end and on Ctrl-C."""
     threads: int | None = None
-    """Threads that simulate robots on the CPU; None: one per core. Results do not depend on it, Gymnasium's use none."""
+    """Threads that simulate robots on the CPU; None: one per core. Results do not depend on it. Gymnasium environments use none."""
     overwrite: bool = False
     """Delete what an earlier run left in the folder, instead of refusing to start."""
     json: bool = False

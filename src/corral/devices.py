@@ -40,7 +40,7 @@ def join() -> None:
         text = os.environ.get(name, "")
         require(text.isdigit(), f"with CORRAL_COORDINATOR, {name} must be a number, got {text!r}")
         numbers[name] = int(text)
-    # CPUs run what does not depend on each other in any order, and the processes would wait for different messages.
+    # A CPU runs independent operations in any order, so the processes would wait for different messages.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     jax.distributed.initialize(coordinator, numbers["CORRAL_PROCESSES"], numbers["CORRAL_PROCESS"])
 

@@ -63,9 +63,10 @@ _PAPER: dict[str, Config] = {
 
 
 def preset(env: str, name: Preset = "corral", algo: Algorithm | None = None) -> Config:
-    """The defaults for an environment under a preset; those of others than ours are the paper's general parameters.
+    """The defaults for an environment under a preset.
 
-    But elsewhere than in the paper's tasks a time limit is a truncation: the episode could have gone on.
+    Environments that are not the paper's get the paper's general parameters, but for time limits, which are truncations
+    there: the episode could have gone on.
     """
     require(name in get_args(Preset), f"preset must be one of {', '.join(get_args(Preset))}, got {name!r}")
     config = _PAPER.get(env, Config(env, time_limit_ends=False))

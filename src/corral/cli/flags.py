@@ -219,7 +219,8 @@ def _show(group: Any, option: Option) -> None:
     if option.positional:
         group.add_argument(option.name, metavar=_place(option), help=text)
     elif option.hint is bool:
-        group.add_argument(option.flag, option.off, action="store_true", help=text)
+        flag = option.off if now is True else option.flag
+        group.add_argument(flag, action="store_true", help=option.doc.replace("%", "%%"))
     else:
         group.add_argument(option.flag, metavar=_metavar(option.hint), help=text)
 

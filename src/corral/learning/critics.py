@@ -1,7 +1,4 @@
-"""Fits of the networks that serve the update: value functions and failure predictors.
-
-Both are regressions on the batch that was just used, after it was used: what they learn serves the next iteration.
-"""
+"""Value functions: regressions on each batch after the update has used it, for the next iteration."""
 
 import math
 from collections.abc import Callable
@@ -34,8 +31,8 @@ class Scale(NamedTuple):
 
 
 def _scale(x: Float[Array, "n c"], batch: Batch) -> Scale:
-    # Relative to one row, so that of a column that never changes the deviation is zero, and not what rounding left: divided
-    # by that it would be 1 in one iteration and −1 in the next.
+    # Relative to one row: the deviation of a column that never changes is then exactly zero. Divided by a rounding error
+    # instead, such a column would be 1 in one iteration and −1 in the next.
     one = x[jnp.argmax(batch.valid)]
     away = x - one
     mean = masked_mean(away, batch.valid)
@@ -53,7 +50,7 @@ class Critics(eqx.Module):
     sees_time: bool = eqx.field(static=True)
 
     def features(self, obs: Float[Array, "n o"], elapsed: Float[Array, " n"]) -> Float[Array, "n i"]:
-        """What the critics see of a state."""
+        """The inputs of the critics."""
         return jnp.concatenate([obs, elapsed[:, None]], axis=1) if self.sees_time else obs
 
     def __call__(self, obs: Float[Array, "n o"], elapsed: Float[Array, " n"]) -> Float[Array, "n c"]:
@@ -88,7 +85,7 @@ def fit_critics(
     x, y = inputs.unit(features), targets.unit(returns)
     held = _held_out(batch, critic.held_out, jax.random.fold_in(key, 0))
     train, test = batch.valid & ~held[batch.episode], batch.valid & held[batch.episode]
-    # Of a single episode none is held out: the fit is judged by what it is fitted to.
+    # A single episode is not held out: the fit is then judged by the rows it is fitted to.
     test = jnp.where(jnp.any(test), test, train)
     kept, counts = _first(test, math.ceil(round(_ROOM * critic.held_out * len(x), 3)))
     x_kept, y_kept = x[kept], y[kept]
@@ -112,12 +109,12 @@ def _held_out(batch: Batch, share: float, key: Key[Array, ""]) -> Bool[Array, " 
     return rank < most
 
 
-# Room for held-out rows, of their share in the batch.
+# Room for held-out rows, as a multiple of their expected number.
 _ROOM = 1.5
 
 
 def _first(rows: Bool[Array, " n"], room: int) -> tuple[Int[Array, " k"], Bool[Array, " k"]]:
-    """Where these rows are, in k = `room` places, and which of the places count; of more rows every second, or third, …"""
+    """Indices of these rows in k = `room` places, and which places count; of too many rows, every second or third is taken."""
     count = jnp.sum(rows)
     (where,) = jnp.nonzero(rows, size=len(rows), fill_value=0)
     place = jnp.arange(min(room, len(rows))) * -(-count // max(room, 1))
@@ -139,10 +136,10 @@ def _repeated(
     held_out_error: Callable[[MLP], Float[Array, " c"]],
     critic: Critic,
 ) -> tuple[MLP, optax.OptState]:
-    """Passes until the most that is allowed; with held-out episodes, only while they help.
+    """Make up to `critic.epochs` passes; with held-out episodes, only while they help.
 
-    Each network keeps the parameters of its best pass on the held-out episodes, and the fit ends when none has improved
-    for two passes: passes that no longer help are not made.
+    Each network keeps the parameters of its best pass on the held-out episodes, and the fit ends when no network has
+    improved for two passes.
     """
     start, static = eqx.partition(critics.nets, eqx.is_inexact_array)
 
@@ -223,7 +220,7 @@ def _adam_epoch(
     critic: Critic,
     key: Key[Array, ""],
 ) -> tuple[MLP, optax.OptState]:
-    """Adam on minibatches, every row once in random order; the last is filled up from the first rows of that order."""
+    """Adam on minibatches, every row once in random order; the last minibatch is filled up from the first rows."""
     size, count = min(critic.minibatch, len(x)), jnp.sum(rows)
     order = _shuffled(rows, key)
     arrays, static = eqx.partition(fit.nets, eqx.is_inexact_array)
@@ -233,7 +230,7 @@ def _adam_epoch(
         arrays, state = carry
         place = k * size + jnp.arange(size)
         some = order[place % jnp.maximum(count, 1)]
-        # Fewer rows than a minibatch has are taken once.
+        # Where there are fewer rows than a minibatch holds, each counts once.
         new = (place < count) | (k > 0)
         grad = jax.grad(lambda a: jnp.sum(_error(eqx.combine(a, static), x[some], y[some], new)))(arrays)
         updates, state = adam.update(grad, state)
@@ -243,16 +240,16 @@ def _adam_epoch(
     return eqx.combine(arrays, static), optimizer
 
 
-# Rows whose numbers leave 14 of 31 bits to chance: eight of them draw the same, if there are so many.
+# With this many rows, 14 of 31 bits are left to chance, and about eight rows share each draw.
 _FEW = 2**17
 
 
 def _shuffled(rows: Bool[Array, " n"], key: Key[Array, ""]) -> Int[Array, " n"]:
-    """Where these rows are, in random order, and then the others.
+    """Indices of these rows in random order, then those of the others.
 
-    One sort of one array whose low bits are the rows' numbers is on a CPU nine times as fast as a permutation, which sorts
-    pairs, twice. Rows that draw the same high bits keep their order, a handful where they are few enough; of more rows than
-    that the numbers are sorted along.
+    One sort of one array whose low bits are the rows' numbers is nine times as fast on a CPU as a permutation, which sorts
+    pairs, twice. Rows that draw the same high bits keep their order: a handful at most up to `_FEW` rows. More rows are
+    sorted as pairs.
     """
     drawn = jax.random.bits(key, rows.shape, jnp.uint32) >> 1
     drawn = drawn | jnp.where(rows, jnp.uint32(0), jnp.uint32(1 << 31))

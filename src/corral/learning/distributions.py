@@ -40,7 +40,7 @@ _HALF_LOG_2PI = 0.9189385332046727
 
 
 def noise(z: Distribution, key: Key[Array, ""]) -> Array:
-    """What chance adds to distributions of this shape: normal, or Gumbel for discrete actions."""
+    """The noise that actions are drawn with: normal, or Gumbel for discrete actions."""
     if isinstance(z, Categorical):
         return jax.random.gumbel(key, z.logits.shape, z.logits.dtype)
     return jax.random.normal(key, z.mean.shape, z.mean.dtype)

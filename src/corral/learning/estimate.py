@@ -1,4 +1,4 @@
-"""From a batch of whole episodes to what an update needs, in the units the constraints are written in.
+"""From a batch of whole episodes to advantages, returns and means over episodes, in the units of the constraints.
 
 Columns: quantities that exist for the reward and for each of m costs are arrays with a last axis of 1 + m, reward first.
 """

@@ -1,4 +1,4 @@
-"""Policies, value functions and failure predictors: Equinox modules, which are pytrees of their parameters."""
+"""Networks and policies: Equinox modules, which are pytrees of their parameters."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -49,21 +49,21 @@ class MLP(eqx.Module):
         return product(x, self.weights[-1]) + self.biases[-1]
 
 
-# Rows of a piece, at least. Of 500, 1,000 and 2,000 the first serves a single run best, and many as well as the others.
+# The least number of rows in a piece. It is faster for a single run than 1,000 or 2,000, and as fast for many.
 _PIECE = 500
 
 
 def product(x: Float[Array, "*n i"], W: Float[Array | np.ndarray, "i o"]) -> Float[Array, "*n o"]:
-    """x W. Where a GPU multiplies many rows, so that the gradient of W, a sum over them, is the work of all its processors.
+    """x W. A GPU multiplies many rows in pieces, so that all its processors share the gradient of W, a sum over rows.
 
-    Of a batch of products, one for each network, cuBLAS does not cut those sums: each would be the work of one processor.
+    cuBLAS does not cut such sums in a batch of products, one for each network: a single processor would do each.
     """
     count = pieces(len(x), jax.device_count()) if x.ndim == 2 and jax.default_backend() == "gpu" else 1
     return x @ W if count == 1 else in_pieces(x, W, count)
 
 
 def pieces(rows: int, devices: int) -> int:
-    """Into how many pieces of one length rows are cut: as many for each device, none shorter than `_PIECE`."""
+    """The number of equal pieces to cut rows into: as many for each device, none shorter than `_PIECE`."""
     own, rest = divmod(rows, devices)
     each = max((k for k in range(1, own // _PIECE + 1) if own % k == 0), default=1)
     return 1 if rest or each == 1 else devices * each
@@ -87,14 +87,14 @@ class Normalizer(eqx.Module):
     def __call__(self, obs: Float[Array, "*n o"]) -> Float[Array, "*n o"]:
         """Centre and scale, clipped to ±10 deviations; before any data, no change."""
         deviation = jnp.sqrt(self.spread / jnp.maximum(self.count, 1))
-        # Of what never changes the deviation is what rounding left.
+        # The deviation of an input that never changes is a rounding error.
         varies = deviation > 1e-6 * jnp.abs(self.mean)
         return jnp.clip((obs - self.mean) / jnp.where(varies, deviation, 1), -10, 10)
 
     def updated(self, obs: Float[Array, "n o"], weight: Float[Array, " n"]) -> "Normalizer":
         """With a batch added (rows of weight 0 do not count)."""
         n = jnp.sum(weight)
-        # Relative to one row: of what never changes the mean is then exact.
+        # Relative to one row: the mean of an input that never changes is then exact.
         one = obs[jnp.argmax(weight)]
         mean = one + weight @ (obs - one) / jnp.maximum(n, 1)
         spread = weight @ (obs - mean) ** 2
@@ -125,7 +125,7 @@ class Policy(eqx.Module):
 
 
 class Adopted(eqx.Module):
-    """A user's network. Its arrays are part of the policy; what else is in it, such as functions, is part of the program."""
+    """A user's network. Its arrays are part of the policy; everything else in it, such as functions, of the program."""
 
     arrays: Any
     rest: Any = eqx.field(static=True)
@@ -139,10 +139,10 @@ class Adopted(eqx.Module):
 
 
 def adopt(net: Any, inputs: int, outputs: int) -> Any:
-    """A module from rows to rows, made of arrays, for one that is that, or that takes one row as Equinox's layers do."""
+    """The user's network as a module from rows to rows, made of arrays; one that takes a single row is vmapped."""
     require(callable(net), f"net must be an Equinox module that can be called, got {type(net).__name__}")
     arrays, rest = eqx.partition(net, eqx.is_array)
-    # So many rows that a matrix cannot be mistaken for one.
+    # A number of rows that is none of the network's sizes.
     many = 2 + inputs + outputs
     rows, found = jax.ShapeDtypeStruct((many, inputs), jnp.float32), []
     for by_row in (False, True):
@@ -166,8 +166,7 @@ def make_policy(spec: EnvSpec, networks: Networks, key: Key[Array, ""], net: Any
     o, k = spec.observation_size, spec.action.size
     if net is None:
         mlp = MLP((o, *networks.hidden, k), networks.activation, key)
-        # A last layer this small makes the first policies differ in little but noise: whatever way a random network would
-        # have preferred from the start, exploration is even.
+        # A small last layer makes the first policies nearly pure noise, so that exploration starts evenly.
         net = eqx.tree_at(lambda n: n.weights[-1], mlp, 0.1 * mlp.weights[-1])
     else:
         net = adopt(net, o, k)

@@ -20,7 +20,7 @@ from corral.trust_region import cg, dual, fisher, line_search, subspace
 
 
 class Samples(NamedTuple):
-    """What the batch says, row by row."""
+    """The rows of a batch, as the surrogates need them."""
 
     obs: Float[Array, "n o"]
     action: Array
@@ -44,7 +44,7 @@ class ConstraintValues(NamedTuple):
     realised: Float[Array, " m"]
     """J_C(π_k) − J_C(π_{k−1})."""
     comparable: Bool[Array, ""]
-    """Whether that is the last update's doing: not in the first iteration, nor where the costs' shaping has just begun."""
+    """Whether the last update caused that change: not in the first iteration, nor where cost shaping has just begun."""
 
 
 class Local(NamedTuple):
@@ -77,7 +77,7 @@ class Local(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A policy update and what is to be said of it."""
+    """A policy update and its record."""
 
     theta: Float[Array, " p"]
     promised: Float[Array, " m"]
@@ -100,15 +100,14 @@ def make(flat: Flat, samples: Samples, trust: TrustRegion) -> Local:
 
 
 def stride(fraction: float) -> int:
-    """Of how many rows one is taken where a share of the batch is enough."""
+    """k, where one row of every k makes up this share of the batch."""
     return max(1, round(1 / fraction))
 
 
 def some(x: Float[Array, "n *rest"], fraction: float) -> Float[Array, "k *rest"]:
-    """Fisher products may use a share of the batch: a row of every k, which takes from all episodes alike.
+    """One row of every k: Fisher products may use a share of the batch, taken from all episodes alike.
 
-    Which of the k shifts by one from each to the next: where all episodes are as long, the k-th of every k could be the
-    same few steps of each of them.
+    The offset rotates by one per block: with a fixed offset, episodes of equal length would always give the same steps.
     """
     every = stride(fraction)
     if every == 1:

@@ -94,8 +94,8 @@ def update(
     values = state.critics(batch.obs, elapsed)
     after = jnp.zeros((batch.present.shape[0], 1 + m))
     if not config.time_limit_ends:
-        # Not of costs: their limit is on the sum over an episode, and c and b must speak of the same thing. What follows is
-        # worth the same whatever the clock says, and a critic that sees it knows most where most is still to come.
+        # Costs do not go on: their limit is on the sum over an episode, and c and b must measure the same sum. The critic is
+        # asked at time 0, since what follows the last step does not depend on the clock.
         beyond = state.critics(batch.final_obs, jnp.zeros(len(after)))[:, 0]
         after = after.at[:, 0].set(jnp.where(batch.truncated, beyond, 0))
     gamma = jnp.concatenate([jnp.asarray(config.gamma)[None], cost_gamma])
@@ -114,7 +114,9 @@ def update(
     flat = networks.flatten(state.policy)
     here = surrogates.make(flat, samples, config.trust)
     begins = (state.iteration == config.shaping.start) & config.shape_costs
-    constraints = ConstraintValues(constrained, limit, constrained - state.value, (state.iteration > 0) & ~begins)
+    constraints = ConstraintValues(
+        constrained, limit, constrained - state.value, (state.iteration > 0) & ~begins
+    )
     algo, step = config.algo.update(state.algo, here, constraints)
     policy = flat.policy(step.theta)
 
@@ -170,14 +172,14 @@ def update(
 
 
 def _if_finite(new: Fitted, old: Fitted) -> Fitted:
-    """What was fitted, unless something in it is NaN or infinite: that would never go away again."""
+    """The new networks, or the old ones where a new one holds NaN or infinity, which would stay for good."""
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(new)]))
     kept: Fitted = jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
     return kept
 
 
 def _finite(x: Float[Array, "n *c"], valid: Bool[Array, " n"]) -> Bool[Array, ""]:
-    """Whether all that an environment handed out is finite."""
+    """Whether every entry of the valid rows is finite."""
     return jnp.all(jnp.isfinite(x) | ~valid.reshape(-1, *([1] * (x.ndim - 1))))
 
 

@@ -96,9 +96,9 @@ def collect(
     """For each run fresh episodes under its policy, each to its end; every array has a leading axis of runs.
 
     Every robot plays one episode, then stays where it is until the slowest is done. Where there is `room` for more episodes
-    than robots, it plays again while any are left, and the batch is squeezed into `rows` rows. Of the episodes only the
-    first `played` (None: all) are made, the others are absent. Without more room than robots a batch is squeezed only where
-    most of its rows would not be valid. With a mesh of devices, each simulates a share of the robots.
+    than robots, it plays again while any are left, and the batch is squeezed into `rows` rows. Only the first `played`
+    episodes (None: all) are made; the others are absent. Where every robot plays once, a batch is squeezed only if most of
+    its rows would not be valid. With a mesh of devices, each simulates a share of the robots.
     """
     horizon, runs = env.spec.horizon, len(keys)
     start, play = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
@@ -180,7 +180,7 @@ def _in_turns(
     played: Int[Array, " runs"],
     room: int,
 ) -> Batch:
-    """`collect` where a robot whose episode is over takes the next number; who plays which episode is left to chance."""
+    """`collect` with fewer robots than episodes: a robot whose episode is over takes the next one."""
     runs, turns = len(start), -(-room // robots)
     keys = jax.vmap(lambda key: jax.random.split(key, turns * robots))(start)
     # Begun `robots` at a time: a simulator may not have room for more than it steps.
@@ -260,14 +260,14 @@ def _in_turns(
 
 
 def _by_robot(seen: _Rows) -> list[Array]:
-    """All that a robot saw, then the next robot: (time, runs, robots, …) → (runs, robots · time, …)."""
+    """The rows of the first robot, then those of the next: (time, runs, robots, …) → (runs, robots · time, …)."""
     return [jnp.moveaxis(x, 0, 2).reshape(x.shape[1], x.shape[2] * x.shape[0], *x.shape[3:]) for x in seen]
 
 
 def _batch(
     values: list[Array], valid: Bool[Array, "*runs n"], broken: Bool[Array, "*runs n"], **rest: Any
 ) -> Batch:
-    """Observations, actions, rewards and costs with all else; what is not valid earns and costs nothing."""
+    """A batch from its columns; rows that are not valid earn and cost nothing."""
     obs, action, reward, costs = values
     reward, costs = jnp.where(valid, reward, 0), jnp.where(valid[..., None], costs, 0)
     count = jnp.sum(broken, axis=-1, dtype=jnp.int32)
@@ -275,7 +275,7 @@ def _batch(
 
 
 def _stretches(horizon: int, longest: int) -> tuple[int, int]:
-    """How many stretches make `longest` steps, and how long they are: most batches end at the horizon, and so does one."""
+    """The number of stretches for `longest` steps, and their length: one ends at the horizon, as most batches do."""
     length = -(-horizon // -(-horizon // _STRETCH))
     return -(-longest // length), length
 

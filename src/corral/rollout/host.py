@@ -1,4 +1,4 @@
-"""Rollouts of host environments: threads step the robots, one compiled call judges a step and draws the next actions."""
+"""Rollouts of host environments: threads step the robots; one compiled call judges a step and draws the next actions."""
 
 import itertools
 import threading
@@ -125,7 +125,7 @@ _BLOCK = 64
 
 
 def _noises(policy: Policy, obs: np.ndarray, key: Key[Array, ""]) -> Iterator[tuple[np.ndarray]]:
-    """What chance adds to the actions of all slots, step after step."""
+    """The noise for the actions of all slots, step after step."""
     for block in itertools.count():
         for row in np.asarray(_noise(policy, obs, key, np.int32(block))):
             yield (row,)
@@ -140,10 +140,10 @@ def _noise(policy: Policy, obs: Any, key: Key[Array, ""], block: Any) -> Array:
 
 @dataclass(frozen=True)
 class _Question:
-    """What a policy answers to observations, given its arrays: a call with arrays costs less than one with modules."""
+    """A policy as a function of observations and its arrays: a call with arrays costs less than one with modules."""
 
     structure: Any
-    """Of the policy, without its arrays."""
+    """The policy without its arrays."""
     answer: Callable[..., Array]
     """`distributions.mode`, or `distributions.act` which also takes noise."""
 

@@ -29,8 +29,8 @@ _NAME = re.compile(r"checkpoint-(\d+)\.npz")
 def save(directory: Path, iteration: int, tree: Any, meta: dict[str, Any]) -> Path:
     """Write `directory/checkpoint-<iteration>.npz` and keep the last `KEEP`; returns its path.
 
-    Earlier checkpoints go only once this one is safely on the disk. Later ones belong to a course of the run that was
-    given up when it resumed from an earlier one, and go as well.
+    Earlier checkpoints go only once this one is safely on the disk. Later ones go as well: they belong to a course that the
+    run left when it resumed from an earlier checkpoint.
     """
     path = directory / f"checkpoint-{iteration:06d}.npz"
     write(path, tree, meta)
@@ -147,7 +147,7 @@ def _restore(path: Path, name: str, array: np.ndarray, like: Any) -> Any:
     """`array` as the kind of thing `like` is, if it fits."""
     wanted = jax.eval_shape(jax.random.key_data, like) if _is_key(like) else like
     wanted = wanted if hasattr(wanted, "dtype") else np.asarray(wanted)
-    # What earlier versions counted in floats.
+    # Earlier versions kept counts as floats.
     if array.dtype == np.float32 and wanted.dtype == np.uint32 and not _is_key(like):
         array = array.astype(np.uint32)
     require(

@@ -59,7 +59,7 @@ class Program:
         return made
 
     def compile(self, state: LearnerState, shapes: Any) -> None:
-        """The program for a batch of these shapes; a call finds it."""
+        """Compile the program for a batch of these shapes; `update` then finds it."""
         self._update.lower(self._numbers, state, shapes, self._seeds, np.uint32(0)).compile()
 
     def update(
@@ -73,7 +73,7 @@ class Program:
 
 
 def _arrays_only(state: LearnerState) -> LearnerState:
-    """A check that the state is a pytree of arrays, so that it can be stacked, saved and restored."""
+    """Require a state of arrays only, so that it can be stacked, saved and restored."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         require(
             eqx.is_array(leaf),
@@ -99,9 +99,9 @@ Numbers = dict[str, Any]
 
 
 def numbers(config: Config) -> Numbers:
-    """The fields that are inputs of the compiled program. Everything else shapes the program itself (but the seed: keys).
+    """The fields that are inputs of the compiled program; all others but the seed are part of the program itself.
 
-    Runs whose configurations differ in these only are one program, side by side.
+    Runs whose configurations differ in these fields and the seed only are one program, side by side.
     """
     names = ["limit", "gamma", "cost_gamma", "gae", "cost_gae", "trust.delta", "shaping.coefficient"]
     kinds = get_type_hints(type(config.algo))
@@ -124,7 +124,7 @@ def with_numbers(config: Config, values: Numbers) -> Config:
 
 
 def program(config: Config) -> Config:
-    """What is left of a configuration when its numbers and its seed are blanked: equal for runs of one program."""
+    """The configuration with its numbers and its seed blanked: equal for runs of one program."""
     blank = {
         name: tuple(0.0 for _ in value) if isinstance(value, tuple) else 0.0
         for name, value in numbers(config).items()

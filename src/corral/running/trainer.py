@@ -68,8 +68,8 @@ class Trainer:
     def initial(self) -> State:
         """The state before the first iteration.
 
-        Statistics of observations are begun with a few episodes: if the first batch were the first to count, the policy
-        that the first update ends with would not be the one whose step was judged.
+        Statistics of observations start with a few episodes. Without them the first batch would change the normaliser so
+        much that the policy after the first update would not be the one whose step was judged.
         """
         state = tuple(program.initial() for program in self._programs)
         if not self.config.networks.normalize_observations:
