@@ -104,7 +104,7 @@ def test_the_files_on_the_page_are_experiments(tmp_path):
 @pytest.mark.slow
 def test_the_sweep_on_the_page_runs(tmp_path):
     path = tmp_path / "sweep.toml"
-    path.write_text(next(text for text in examples() if "[[2]" in text))
+    path.write_text(next(text for text in examples() if "limit = [[" in text))
     out = tmp_path / "out"
     assert main(["grid", str(path), "--out", str(out), "--seeds", "1", "--iterations", "1"]) == 0
     (results,) = data.read(spec.load(path), out / "data" / "sweep")

@@ -62,7 +62,7 @@ class Results:
 
 
 def export(experiment: Experiment, scale: str, out: Path) -> list[Path]:
-    """Write the data of those runs of the experiment that are in OUT, finished or not; the file of each environment."""
+    """Write the data of those runs of the experiment that are in OUT, finished or not; returns the files."""
     folder = out / "data" / experiment.name
     written = []
     for env in experiment.environments:
@@ -93,7 +93,7 @@ def _columns_for(constraints: Sequence[str]) -> list[str]:
 
 
 def _short(value: np.generic) -> str:
-    """Words and whole numbers as they are, others in six digits."""
+    """A value as text: words and whole numbers as they are, other numbers with six digits."""
     return f"{value:.6g}" if isinstance(value, np.floating) else str(value)
 
 

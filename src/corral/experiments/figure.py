@@ -9,7 +9,7 @@ from corral.report.panels import Column, Line, constraint_title, env_title
 
 
 def draw(experiment: Experiment, results: list[Results], folder: Path) -> list[Path]:
-    """<experiment>.png, .svg and .pdf in `folder`."""
+    """Draw <experiment>.png, .svg and .pdf into `folder`."""
     paths = [folder / f"{experiment.name}.{kind}" for kind in ("png", "svg", "pdf")]
     columns = [_column(experiment, part) for part in results]
     panels.write(paths, experiment.title, columns, experiment.plot.times_limit)

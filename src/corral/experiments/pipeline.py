@@ -12,7 +12,7 @@ from corral.experiments.spec import Experiment
 
 
 class Made(NamedTuple):
-    """What became of experiments."""
+    """How training ended, and the files that were made."""
 
     outcome: Outcome
     files: list[Path]

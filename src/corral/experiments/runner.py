@@ -38,7 +38,7 @@ class How:
 
 @dataclass
 class Outcome:
-    """The end of a grid."""
+    """How the training of a grid ended."""
 
     failures: dict[str, str] = field(default_factory=dict)
     """The first line of each failed run's error, by the name of the run."""
@@ -58,7 +58,7 @@ class Part(NamedTuple):
 
 @runtime_checkable
 class Progress(Protocol):
-    """Is told how far a grid has got."""
+    """Hears how far a grid has got."""
 
     def start(self, done: int, total: int, runs: int, finished: int) -> None:
         """`done` of `total` steps of the grid are made, `finished` of its `runs` complete."""
@@ -137,7 +137,7 @@ def run(jobs: Sequence[Job], progress: Progress, how: How) -> Outcome:
 def _train(
     program: list[Job], queue: Sequence[list[Job]], progress: Progress, how: How, deadline: float | None
 ) -> bool:
-    """Train one program to its end; whether Ctrl-C ended it before."""
+    """Train one program to its end; returns whether Ctrl-C ended it before."""
     begins, config = [job.done for job in program], program[0].config
     progress.program(program, min(begins), _part(program), [_part(waiting) for waiting in queue])
     for job in program:

@@ -52,7 +52,7 @@ class Plot:
     smoothing_in: dict[str, int] = field(default_factory=dict)
     """The same for single environments."""
     times_limit: float | None = None
-    """Where the lower panels end, in limits, for a closer look at what happens near it; None: with the curves."""
+    """The lower panels end at this multiple of the largest limit, for a closer look; None: where the curves end."""
 
     def __post_init__(self) -> None:
         for name, window in {"": self.smoothing, **self.smoothing_in}.items():
@@ -106,7 +106,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A file, loaded."""
+    """An experiment file, loaded and checked."""
 
     name: str
     title: str
@@ -114,7 +114,7 @@ class Experiment:
     runs: tuple[Entry, ...]
     plot: Plot
     scales: Mapping[str, Mapping[str, Size]]
-    """By name and environment."""
+    """Sizes by the name of the scale and the environment."""
 
     def entries(self, env: str) -> list[Entry]:
         """The runs of an environment."""
@@ -267,7 +267,7 @@ def _filled(default: Any, content: Any, where: str = "") -> Any:
 
 @contextmanager
 def _at(where: str) -> Iterator[None]:
-    """Put a place in front of the messages of errors."""
+    """Put the place in a file in front of the messages of errors."""
     try:
         yield
     except CorralError as error:

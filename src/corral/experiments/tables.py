@@ -99,7 +99,7 @@ def _median(values: list[float]) -> float:
 
 
 def write(experiment: Experiment, results: list[Results], folder: Path) -> list[Path]:
-    """<experiment>.md and <experiment>.csv in `folder`."""
+    """Write <experiment>.md and <experiment>.csv into `folder`."""
     found = [line for part in results for line in lines(experiment, part)]
     paths = [folder / f"{experiment.name}.md", folder / f"{experiment.name}.csv"]
     for path, text in zip(paths, (markdown(experiment, found), as_csv(found)), strict=True):

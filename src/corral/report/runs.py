@@ -146,7 +146,7 @@ def _distinct(folder: Path, rivals: list[Path]) -> str:
 
 
 def _kind(run: Run) -> dict[str, str]:
-    """What the seeds of a group share."""
+    """The settings that the seeds of a group share, as text."""
     return {name: text for name, text in flat(run.config).items() if name != "iterations"}
 
 
