@@ -1,5 +1,14 @@
+import os
+from pathlib import Path
+
 import jax
 import pytest
+
+# Programs that several tests compile, here and in processes that they start, are compiled once.
+_CACHE = Path(__file__).parents[1] / ".pytest_cache" / "xla"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
+jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 # Where programs run long rather than often: elsewhere most of the time would go into compiling.
 _OPTIMISED = ("tests/trust_region", "tests/tabular", "tests/envs")

@@ -292,7 +292,7 @@ class RunOptions:
     checkpoint_every: int = 10
     """Iterations between checkpoints; one is also written at the end and on Ctrl-C."""
     threads: int | None = None
-    """Threads that simulate robots on the CPU; None: one per core. Results do not depend on it. Gymnasium environments use none."""
+    """Threads that simulate robots on the CPU, but not Gymnasium's; None: one per core. Results do not depend on it."""
     overwrite: bool = False
     """Delete what an earlier run left in the folder, instead of refusing to start."""
     json: bool = False

@@ -63,9 +63,9 @@ def use_cache() -> None:
         jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
 
 
-# XLA's compiler for GPUs writes kernels for matrix products itself, and tries several of each. With cuBLAS for them an
-# update of many Points is compiled in a quarter of the time, an Ant's in two thirds, and takes about as long afterwards,
-# since `networks.product` cuts the sums that cuBLAS does not (docs/performance.md).
+# XLA's compiler for GPUs writes kernels for matrix products itself, and tries several of each. With cuBLAS instead, an
+# update of many Points compiles in a quarter of the time, an Ant's in two thirds, and runs about as fast, since
+# `networks.product` cuts the sums that cuBLAS does not (docs/performance.md).
 _QUICK_TO_COMPILE = {
     "xla_gpu_experimental_enable_fusion_autotuner": False,
     "xla_gpu_enable_triton_gemm": False,

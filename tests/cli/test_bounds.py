@@ -18,7 +18,7 @@ def test_json_has_every_result_and_no_violation_and_the_files_are_there(tmp_path
     assert report["violations"] == sum(row["violations"] for row in report["results"]) == 0
     assert {"Theorem 1: f = V^π", "Proposition 2"} <= {row["result"] for row in report["results"]}
     assert (tmp_path / "bounds.png").read_bytes().startswith(b"\x89PNG")
-    assert "3 of 3 CMDPs" in printed.err
+    assert "3 of 3 random CMDPs" in printed.err
 
 
 def test_the_table_has_a_line_per_result_and_names_the_figure(tmp_path, capsys):

@@ -1,15 +1,13 @@
 """`corral bounds`: check every result of the paper on random finite CMDPs."""
 
 import json
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corral.cli.flags import parse
+from corral.cli.progress import bar
 
 if TYPE_CHECKING:
     from corral.tabular.survey import Survey
@@ -45,8 +43,10 @@ def main(argv: list[str]) -> int:
     from corral.tabular.survey import survey
 
     began = time.perf_counter()
-    with _progress(config.cmdps) as advance:
-        found = survey(config.cmdps, config.states, config.actions, config.seed, advance)
+    with bar("random CMDPs") as advance:
+        found = survey(
+            config.cmdps, config.states, config.actions, config.seed, lambda done: advance(done, config.cmdps)
+        )
     seconds = time.perf_counter() - began
     figure = config.out / "bounds.png"
     bounds_figure(found, config.states, config.actions, config.seed, figure)
@@ -102,18 +102,3 @@ def _print_table(config: Config, found: "Survey", seconds: float, figure: Path) 
 
 def _short(number: Any) -> str:
     return "" if number is None else f"{number:.2g}"
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Report "done k of total" on stderr: a bar on a terminal, else a line for every tenth."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import Progress
-
-        with Progress(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("random CMDPs", total=total)
-            yield lambda done: bar.update(task, completed=done)
-    else:
-        tenths = {total * k // 10 for k in range(1, 11)}
-        yield lambda done: print(f"{done} of {total} CMDPs", file=sys.stderr) if done in tenths else None

@@ -113,7 +113,9 @@ class Display:
         for name, limit in zip(self.names, self.limits, strict=True):
             shaped = f" (shaped {short(row[f'shaped_cost_{name}'])})" if self.config.shape_costs else ""
             parts.append(f"{name} {_measured(row, 'cost_' + name)}{shaped} limit {short(limit)}")
-        parts += [str(row["case"]).replace("_", " "), f"KL {row['kl']:.4f}"]
+        if self.config.algo.constrained:
+            parts.append(str(row["case"]).replace("_", " "))
+        parts.append(f"KL {row['kl']:.4f}")
         if not row.get("accepted", True):
             parts.append(f"step rejected: {rejection(row)}")
         parts += [f"{short(row['steps_per_second'])} steps/s", self._left()]
@@ -139,7 +141,8 @@ class Display:
         self._return_chart(grid, rows, room - 3, height)
         for name, limit in zip(self.names, self.limits, strict=True):
             self._cost_chart(grid, rows, room - 3, height, name, limit)
-        self._cases(grid, rows, room - 3)
+        if self.config.algo.constrained:
+            self._cases(grid, rows, room - 3)
         yield grid
         yield from self._status(rows[-1], width)
 

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass
 
-from corral.cli import parse
+from corral.cli.flags import parse
 
 
 @dataclass(frozen=True)

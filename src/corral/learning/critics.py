@@ -114,7 +114,7 @@ _ROOM = 1.5
 
 
 def _first(rows: Bool[Array, " n"], room: int) -> tuple[Int[Array, " k"], Bool[Array, " k"]]:
-    """Indices of these rows in k = `room` places, and which places count; of too many rows, every second or third is taken."""
+    """Indices of these rows in k = `room` places, and which places count; too many rows are thinned evenly."""
     count = jnp.sum(rows)
     (where,) = jnp.nonzero(rows, size=len(rows), fill_value=0)
     place = jnp.arange(min(room, len(rows))) * -(-count // max(room, 1))
