@@ -10,6 +10,7 @@ from corral.config import Networks
 from corral.envs.contract import Box, ConstraintSpec, EnvSpec, HostEnv, HostStep
 from corral.learning import networks
 from corral.rollout.host import HostSampler
+from corral.rollout.sampler import Order
 from corral.rollout.shapes import Plan
 
 HORIZON = 9
@@ -55,8 +56,8 @@ def policy():
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_a_batch_from_the_host_holds_whole_episodes_one_after_the_other(policy, lanes):
     sampler = HostSampler([Counted(k, 4) for k in range(lanes)])
-    policies = [jax.tree.map(lambda x: x[None], policy)]
-    whole = sampler.collect(policies, np.zeros(1, np.uint32), 0, np.array([6]), Plan(4, 50, 8))
+    policies = (jax.tree.map(lambda x: x[None], policy),)
+    whole = sampler.collect(Order(policies, np.zeros(1, np.uint32), 0, np.array([6]), Plan(4, 50, 8)))
     batch = jax.tree.map(lambda x: x[0], whole)
     valid, ends = np.asarray(batch.valid), np.flatnonzero(batch.last)
     assert len(valid) == 50

@@ -19,7 +19,7 @@ from corral.learning import distributions
 from corral.learning.estimate import Batch
 from corral.learning.networks import Policy
 from corral.rollout import sampler, shapes
-from corral.rollout.sampler import Policies, Sampler
+from corral.rollout.sampler import Order, Sampler
 from corral.rollout.shapes import Plan
 
 # Steps between two questions whether any episode is still going on; on a GPU each question waits for the device.
@@ -36,7 +36,7 @@ class DeviceSampler(Sampler):
         self.env, self.spec = env, env.spec
         self._mesh = devices.mesh()
 
-        def run(policies: Policies, seeds: Any, iteration: Any, played: Any, plan: Plan) -> Batch:
+        def run(policies: Any, seeds: Any, iteration: Any, played: Any, plan: Plan) -> Batch:
             drawn, _ = sampler.keys(seeds, iteration)
             joined: Policy = jax.tree.map(lambda *xs: jnp.concatenate(xs), *policies)
             batch = collect(
@@ -48,26 +48,18 @@ class DeviceSampler(Sampler):
 
     def plan(self, counts: np.ndarray, batch_size: int, before: Plan | None) -> Plan:
         """As the contract says."""
-        shares = 1 if self._mesh is None else self._mesh.size
-        if before is not None:
-            return shapes.following(before, counts, shares)
-        return shapes.first(counts, batch_size, self.spec.horizon, batch_size * 5 // 4, shares)
+        return shapes.plan(counts, batch_size, self.spec.horizon, batch_size * 5 // 4, before, self._mesh)
 
-    def shapes(
-        self, policies: Policies, seeds: np.ndarray, iteration: int, counts: np.ndarray, plan: Plan
-    ) -> Batch:
+    def shapes(self, order: Order) -> Batch:
         """As the contract says."""
-        given = tuple(policies), seeds, np.uint32(iteration), plan.in_rounds(counts)
-        found: Batch = self._run.eval_shape(*given, plan=plan)
-        self._run.lower(*given, plan=plan).compile()
+        given = _arguments(order)
+        self._run.lower(*given, plan=order.plan).compile()
+        found: Batch = self._run.eval_shape(*given, plan=order.plan)
         return found
 
-    def collect(
-        self, policies: Policies, seeds: np.ndarray, iteration: int, counts: np.ndarray, plan: Plan
-    ) -> Batch:
+    def collect(self, order: Order) -> Batch:
         """As the contract says."""
-        given = tuple(policies), seeds, np.uint32(iteration), plan.in_rounds(counts)
-        batch: Batch = self._run(*given, plan=plan)
+        batch: Batch = self._run(*_arguments(order), plan=order.plan)
         return batch
 
     def episodes(self, policy: Policy, key: Key[Array, ""], count: int, deterministic: bool = False) -> Batch:
@@ -79,6 +71,11 @@ class DeviceSampler(Sampler):
     def first_look(self, policy: Policy, batch_size: int) -> Batch:
         """As the contract says."""
         return self.episodes(policy, jax.random.key(0), _FIRST_LOOK)
+
+
+def _arguments(order: Order) -> tuple[Any, ...]:
+    """The arrays that the program for an order is called with."""
+    return order.policies, order.seeds, np.uint32(order.iteration), order.plan.in_rounds(order.counts)
 
 
 @partial(jax.named_call, name="rollout")

@@ -18,7 +18,7 @@ from corral.learning import distributions
 from corral.learning.estimate import Batch
 from corral.learning.networks import Policy
 from corral.rollout import shapes as plans
-from corral.rollout.sampler import Policies, Sampler, keys, spread, take
+from corral.rollout.sampler import Order, Sampler, keys, spread, take
 from corral.rollout.shapes import Plan
 
 _keys = jax.jit(keys)
@@ -43,28 +43,22 @@ class HostSampler(Sampler):
 
     def plan(self, counts: np.ndarray, batch_size: int, before: Plan | None) -> Plan:
         """As the contract says."""
-        shares = 1 if self._mesh is None else self._mesh.size
-        if before is not None:
-            return plans.following(before, counts, shares)
-        return plans.first(counts, batch_size, self.spec.horizon, batch_size * 9 // 8, shares)
+        return plans.plan(counts, batch_size, self.spec.horizon, batch_size * 9 // 8, before, self._mesh)
 
-    def shapes(
-        self, policies: Policies, seeds: np.ndarray, iteration: int, counts: np.ndarray, plan: Plan
-    ) -> Batch:
+    def shapes(self, order: Order) -> Batch:
         """As the contract says; nothing has to be compiled."""
-        return batch_shapes(self.spec, len(seeds), plan.rows, plan.room)
+        return batch_shapes(self.spec, len(order.seeds), order.plan.rows, order.plan.room)
 
-    def collect(
-        self, policies: Policies, seeds: np.ndarray, iteration: int, counts: np.ndarray, plan: Plan
-    ) -> Batch:
+    def collect(self, order: Order) -> Batch:
         """As the contract says, one run after the other."""
-        drawn, _ = _keys(seeds, np.uint32(iteration))
+        drawn, _ = _keys(order.seeds, np.uint32(order.iteration))
         # One copy on one device: a policy on all of them would act once on each.
-        copies = jax.device_put(jax.device_get(list(policies)), jax.local_devices()[0])
+        copies = jax.device_put(jax.device_get(order.policies), jax.local_devices()[0])
         each = [take(group, s) for group in copies for s in range(len(jax.tree.leaves(group)[0]))]
+        played = np.minimum(order.counts, order.plan.room)
         batches = [
-            self._play(policy, key, int(count), plan.rows, plan.room)
-            for policy, key, count in zip(each, drawn, np.minimum(counts, plan.room), strict=True)
+            self._play(policy, key, int(count), order.plan.rows, order.plan.room)
+            for policy, key, count in zip(each, drawn, played, strict=True)
         ]
         return spread(stack(batches), self._mesh, jax.device_put)
 

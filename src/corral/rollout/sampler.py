@@ -1,8 +1,8 @@
 """The contract of everything that collects batches: `Sampler`. `rollout.make` chooses the implementation."""
 
 import abc
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -14,8 +14,18 @@ from corral.learning.estimate import Batch
 from corral.learning.networks import Policy
 from corral.rollout.shapes import Plan
 
-Policies = Sequence[Policy]
-"""Policies of several runs: one entry for each group of runs, its arrays with a leading axis of runs."""
+
+class Order(NamedTuple):
+    """What is to be sampled for several runs side by side."""
+
+    policies: tuple[Policy, ...]
+    """One entry for each group of runs that share a program; its arrays have a leading axis of runs."""
+    seeds: np.ndarray
+    """(runs,) in the order of the groups."""
+    iteration: int
+    counts: np.ndarray
+    """(runs,) episodes that make a batch."""
+    plan: Plan
 
 
 class Sampler(abc.ABC):
@@ -33,16 +43,12 @@ class Sampler(abc.ABC):
         """The shapes for batches of `counts` (runs,) episodes, as in the plan before where that still serves."""
 
     @abc.abstractmethod
-    def shapes(
-        self, policies: Policies, seeds: np.ndarray, iteration: int, counts: np.ndarray, plan: Plan
-    ) -> Batch:
-        """The shapes of the batch that `collect` returns for these arguments; compiles what `collect` will run."""
+    def shapes(self, order: Order) -> Batch:
+        """The shapes of the batch that `collect` returns for this order; compiles the program that `collect` runs."""
 
     @abc.abstractmethod
-    def collect(
-        self, policies: Policies, seeds: np.ndarray, iteration: int, counts: np.ndarray, plan: Plan
-    ) -> Batch:
-        """A batch of about `counts` episodes for each run, under its policy."""
+    def collect(self, order: Order) -> Batch:
+        """A batch of about so many episodes for each run, under its policy."""
 
     @abc.abstractmethod
     def episodes(self, policy: Policy, key: Any, count: int, deterministic: bool = False) -> Batch:

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from jax.sharding import Mesh
 
 # A batch may fall short of its episodes by this factor: that is better than compiling everything again for a little more
 # room, or letting all robots wait for a few that play once more.
@@ -27,6 +28,16 @@ class Plan(NamedTuple):
         played = np.minimum(counts, self.room)
         few = (self.robots < played) & (played <= _SHORT * self.robots)
         return np.where(few, self.robots, played)
+
+
+def plan(
+    counts: np.ndarray, batch_size: int, horizon: int, rows: int, before: Plan | None, mesh: Mesh | None
+) -> Plan:
+    """The plan for batches of `counts` episodes on these devices: the one before while it serves, or a first one."""
+    shares = 1 if mesh is None else mesh.size
+    if before is not None:
+        return following(before, counts, shares)
+    return first(counts, batch_size, horizon, rows, shares)
 
 
 def first(counts: np.ndarray, batch_size: int, horizon: int, rows: int, shares: int) -> Plan:

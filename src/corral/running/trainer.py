@@ -21,7 +21,7 @@ from corral.learning.estimate import Batch
 from corral.learning.networks import Policy
 from corral.learning.update import LearnerState
 from corral.rollout import make
-from corral.rollout.sampler import Sampler, take
+from corral.rollout.sampler import Order, Sampler, take
 from corral.rollout.shapes import Plan
 from corral.running import programs
 from corral.running.programs import Program
@@ -139,18 +139,18 @@ class Trainer:
 
     def sample(self, state: State, plan: Plan, iteration: int) -> Batch:
         """A batch for every run, with a leading axis of runs, program after program."""
-        return self.sampler.collect(*self._asked(state, iteration, plan))
+        return self.sampler.collect(self._order(state, iteration, plan))
 
-    def _asked(self, state: State, iteration: int, plan: Plan) -> tuple[Any, ...]:
-        """The arguments of the sampler."""
-        return tuple(part.policy for part in state), self._seeds, iteration, self._episodes(state), plan
+    def _order(self, state: State, iteration: int, plan: Plan) -> Order:
+        policies = tuple(part.policy for part in state)
+        return Order(policies, self._seeds, iteration, self._episodes(state), plan)
 
     def _compile(self, state: State, plan: Plan, iteration: int) -> None:
         """Compile all programs before there is a batch, so that the seconds of an iteration are those of its work.
 
         One after the other: on a GPU the compiler times kernels, and programs compiled side by side would disturb that.
         """
-        shapes = self.sampler.shapes(*self._asked(state, iteration, plan))
+        shapes = self.sampler.shapes(self._order(state, iteration, plan))
         for program, own in zip(self._programs, state, strict=True):
             program.compile(own, shapes)
         self._compiled_for = plan
