@@ -24,8 +24,7 @@ TOLERANCE = {np.float32: 1e-4, np.float64: 1e-8}
 def largest_violation(batch: Any, solution: Any) -> np.ndarray:
     """Return maxᵢ (cᵢ + bᵢᵀx)/‖bᵢ‖ over the live constraints, at least 0, in radii √(2δ) and in float64."""
     r, S, c, delta, alpha, beta = (
-        np.asarray(x, np.float64)
-        for x in (batch.r, batch.S, batch.c, batch.delta, solution.alpha, solution.beta)
+        np.asarray(x, np.float64) for x in (batch.r, batch.S, batch.c, batch.delta, solution.alpha, solution.beta)
     )
     value = c + alpha[:, None] * r - np.einsum("pij,pj->pi", S, beta)
     size = np.sqrt(np.einsum("pii->pi", S) * 2 * delta[:, None])
@@ -83,9 +82,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description="Residuals of the dual's optimality certificate, by case.")
     parser.add_argument("--float64", action="store_true", help="double precision instead of single")
-    parser.add_argument(
-        "--draws", type=int, default=1, help="how many times 108,000 problems; the tests' first"
-    )
+    parser.add_argument("--draws", type=int, default=1, help="how many times 108,000 problems; the tests' first")
     parser.add_argument("--json", action="store_true", help="print the results as JSON instead of a table")
     options = parser.parse_args()
     dtype = np.float64 if options.float64 else np.float32

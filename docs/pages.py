@@ -49,13 +49,7 @@ def _curves(experiment: str, env: str) -> str:
         return f"*Not run yet: `{command}`, then copy DIR/data to results/.*"
     lines = tables.lines(spec.paper(experiment), found[0])
     shown = tables.constraint_title(lines[0].column)
-    head = [
-        "run",
-        "seeds × iterations",
-        "return",
-        f"{shown}, limit {tables.number(lines[0].limit)}",
-        "true C",
-    ]
+    head = ["run", "seeds × iterations", "return", f"{shown}, limit {tables.number(lines[0].limit)}", "true C"]
     rows = [head, ["---", *["--:"] * (len(head) - 1)], *(_cells(line) for line in lines)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + f"\n\n{_origin(experiment, env)}"
 
@@ -71,8 +65,7 @@ def _origin(experiment: str, env: str) -> str:
     """Name the commit and the machine of the runs."""
     known = json.loads((RESULTS / experiment / "provenance.json").read_text())[env]["work"]
     where = dict.fromkeys(
-        f"commit {work['commit'][:7]}, {work['gpu'] or work['cpu']}, jax {work['packages']['jax']}"
-        for work in known
+        f"commit {work['commit'][:7]}, {work['gpu'] or work['cpu']}, jax {work['packages']['jax']}" for work in known
     )
     return f"Runs: {'; '.join(where)}."
 

@@ -135,9 +135,7 @@ def test_an_environment_that_is_not_what_its_spec_says_is_refused_before_it_is_c
 def test_what_python_had_learned_before_an_error_comes_with_it():
     # 8 episodes tell how long they are, 8 make the first batch and 8 the second; each reset begins one more.
     limit = [corral.Constraint("time", 7.0)]
-    with pytest.raises(
-        CorralError, match="Slide handed out nan as reward after 1 steps of an episode"
-    ) as stopped:
+    with pytest.raises(CorralError, match="Slide handed out nan as reward after 1 steps of an episode") as stopped:
         corral.train(Slide(breaks=23), corral.CPO(), limit, **SLIDE)
     assert len(stopped.value.result.metrics) == 1
     assert Slide.action_space.contains(stopped.value.result.policy(np.zeros(1)))
@@ -164,9 +162,7 @@ def test_a_network_of_the_user_s_own_is_trained_saved_and_loaded(net, normalised
 
 
 def test_a_network_that_does_not_fit_is_refused_before_any_work():
-    with pytest.raises(
-        CorralError, match=r"net must map observations \(n, 1\) to \(n, 1\), or one \(1,\) to \(1,\)"
-    ):
+    with pytest.raises(CorralError, match=r"net must map observations \(n, 1\) to \(n, 1\), or one \(1,\) to \(1,\)"):
         corral.train(Slide(), corral.TRPO(), net=eqx.nn.MLP(1, 2, 4, 1, key=jax.random.key(0)), **SLIDE)
 
 
@@ -175,14 +171,8 @@ def test_a_network_that_does_not_fit_is_refused_before_any_work():
     [
         (("CartPole-v1", corral.CPO()), "brings no constraint, and CPO needs one"),
         (("point-gahter",), "no environment is called 'point-gahter'; did you mean point-gather"),
-        (
-            ("point-gather", None, [corral.Constraint("x", 1.0)]),
-            "point-gather has no constraint x; it has bombs",
-        ),
-        (
-            ("point-gather", None, [corral.Constraint("bombs", np.inf)]),
-            "the limit of bombs must be finite",
-        ),
+        (("point-gather", None, [corral.Constraint("x", 1.0)]), "point-gather has no constraint x; it has bombs"),
+        (("point-gather", None, [corral.Constraint("bombs", np.inf)]), "the limit of bombs must be finite"),
         (
             ("CartPole-v1", None, [corral.Constraint("x", 1.0), corral.Constraint("x", 2.0)]),
             "two constraints have the name x",

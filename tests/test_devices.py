@@ -66,8 +66,7 @@ def test_two_processes_draw_the_learning_curve_of_one():
     both = [
         subprocess.Popen(
             [sys.executable, "-c", RUN, "2", "together"],
-            env=os.environ
-            | {"CORRAL_COORDINATOR": address, "CORRAL_PROCESSES": "2", "CORRAL_PROCESS": str(i)},
+            env=os.environ | {"CORRAL_COORDINATOR": address, "CORRAL_PROCESSES": "2", "CORRAL_PROCESS": str(i)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -110,9 +109,7 @@ print(gradient.lower(W, x, y).compile().as_text())
 
 
 def test_pieces_of_rows_lie_on_one_device_each_and_only_their_sums_travel():
-    done = subprocess.run(
-        [sys.executable, "-c", PIECES], capture_output=True, text=True, timeout=300, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", PIECES], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "all-reduce" in done.stdout
     assert not any(moved in done.stdout for moved in ("all-gather", "all-to-all", "collective-permute"))
@@ -154,9 +151,7 @@ def test_an_option_of_the_compiler_that_xla_flags_names_is_left_to_them(monkeypa
 
 
 def test_an_option_of_the_compiler_that_this_xla_does_not_know_is_left_out(monkeypatch):
-    found = _options_on_a_gpu(
-        monkeypatch, "", {"xla_gpu_of_tomorrow": False, "xla_gpu_enable_triton_gemm": False}
-    )
+    found = _options_on_a_gpu(monkeypatch, "", {"xla_gpu_of_tomorrow": False, "xla_gpu_enable_triton_gemm": False})
     assert list(found) == ["xla_gpu_enable_triton_gemm"]
 
 

@@ -35,9 +35,7 @@ class Coins(Env):
 
 
 CONFIG = Config("coins", algo=CPO(), networks=Networks((4,)), seed=7)
-LIKE = update.init(
-    CONFIG, Coins().spec, jax.random.key(1)
-)  # biases 0 and observations 0: actions are N(0, 1)
+LIKE = update.init(CONFIG, Coins().spec, jax.random.key(1))  # biases 0 and observations 0: actions are N(0, 1)
 
 
 @pytest.fixture

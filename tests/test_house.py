@@ -43,9 +43,7 @@ def imports_of(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {name.name for name in node.names if name.name.startswith("corral.")}
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "corral":
-            inside = (
-                {f"corral.{name.name}" for name in node.names} if node.module == "corral" else {node.module}
-            )
+            inside = {f"corral.{name.name}" for name in node.names} if node.module == "corral" else {node.module}
             found |= {name for name in inside if name != "corral.__version__"}
     return {room_of(name) for name in found}
 
@@ -91,19 +89,13 @@ def test_only_the_run_directory_spells_the_names_of_a_run_s_files():
             for node in ast.walk(ast.parse(path.read_text()))
             if isinstance(node, ast.Constant) and isinstance(node.value, str)
         ]
-        code = [
-            text for text in strings if "\n" not in text and len(text) < 40
-        ]  # docstrings may speak of files
-        spelt = [
-            text for text in code if any(name.strip('"') == text or text == f"{name}*" for name in names)
-        ]
+        code = [text for text in strings if "\n" not in text and len(text) < 40]  # docstrings may speak of files
+        spelt = [text for text in code if any(name.strip('"') == text or text == f"{name}*" for name in names)]
         assert where in owners or not spelt, f"{where} spells {spelt}"
 
 
 def test_tests_mirror_the_rooms():
-    here = {
-        path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and not path.name.startswith("_")
-    }
+    here = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and not path.name.startswith("_")}
     rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and not path.name.startswith("_")}
     assert here - rooms <= {"benchmarks", "docs", "fixtures"}
     assert rooms <= here

@@ -49,17 +49,7 @@ def test_the_wheel_holds_data_files_and_no_benchmarks_or_tests(wheel):
 
 def test_the_installed_wheel_trains_without_the_checkout(wheel, tmp_path):
     where = tmp_path / "site"
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--target",
-        str(where),
-        str(wheel),
-    ]
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(where), str(wheel)]
     subprocess.run(install, check=True, capture_output=True)
     environment = {**os.environ, "PYTHONPATH": str(where)}
     place = [sys.executable, "-c", "import corral; print(corral.__file__)"]

@@ -41,9 +41,7 @@ class Walk(Env):
         return Walker(x, t), Timestep(seen, reward, costs, jnp.zeros((), bool), t == 8)
 
 
-BASE = Config(
-    "walk", iterations=4, batch_size=800, networks=TINY, shape_costs=True, shaping=Shaping(3, 1.0, 3)
-)
+BASE = Config("walk", iterations=4, batch_size=800, networks=TINY, shape_costs=True, shaping=Shaping(3, 1.0, 3))
 
 
 class Slide(gymnasium.Env):

@@ -38,9 +38,7 @@ def _figure(width: float, height: float, title: str) -> Any:
     return figure
 
 
-def _bar(
-    axes: Any, y: float, spread: list[float], colour: str, height: float, label: str | None = None
-) -> None:
+def _bar(axes: Any, y: float, spread: list[float], colour: str, height: float, label: str | None = None) -> None:
     """Draw a horizontal bar to the median, with a whisker from the lowest to the highest value."""
     middle, low, high = spread
     axes.barh(y, middle, height, color=colour, label=label)
@@ -85,9 +83,7 @@ def _percent_axis(axes: Any, highest: float) -> None:
 def _update(rows: list[Row]) -> Any:
     sizes = sorted({row["samples"] for row in rows})
     parts = [row["part"] for row in rows if row["samples"] == sizes[0]]
-    figure = _figure(
-        9.6, 1.3 + 0.42 * len(parts), "Parts of an update: time, floor, and share of the floor's speed"
-    )
+    figure = _figure(9.6, 1.3 + 0.42 * len(parts), "Parts of an update: time, floor, and share of the floor's speed")
     panels = figure.subplots(1, len(sizes), sharey=True, squeeze=False)[0]
     by_bytes = False
     for axes, size in zip(panels, sizes, strict=True):
@@ -130,12 +126,7 @@ def _iteration(rows: list[Row]) -> Any:
         sampling, whole = row["sampling"][0], row["seconds"][0]
         axes.barh(i - 0.2, sampling, 0.38, color=SKY, label="sampling" if first else None)
         axes.barh(
-            i - 0.2,
-            whole - sampling,
-            0.38,
-            left=sampling,
-            color=BLUE,
-            label="updating and the rest" if first else None,
+            i - 0.2, whole - sampling, 0.38, left=sampling, color=BLUE, label="updating and the rest" if first else None
         )
         engine = row["engine_floor"][0]
         axes.barh(i + 0.2, engine, 0.38, color=GREEN, label="floor: raw engine" if first else None)
@@ -170,14 +161,10 @@ def _scaling(rows: list[Row]) -> Any:
         middle, low, high = ([factor * found[k] for found in row["seconds"]] for k in range(3))
         below = [m - v for m, v in zip(middle, low, strict=True)]
         above = [v - m for m, v in zip(middle, high, strict=True)]
-        axes.errorbar(
-            x, middle, [below, above], fmt="o", color=BLUE, markersize=5, capsize=2, label="measured"
-        )
+        axes.errorbar(x, middle, [below, above], fmt="o", color=BLUE, markersize=5, capsize=2, label="measured")
         if row["line"]:
             a, b = row["line"]["a"], row["line"]["b"]
-            axes.plot(
-                x, [factor * (a + b * v) for v in x], color=ORANGE, label=f"{seconds(a)} + {seconds(b)}·x"
-            )
+            axes.plot(x, [factor * (a + b * v) for v in x], color=ORANGE, label=f"{seconds(a)} + {seconds(b)}·x")
         axes.set_title(row["axis"])
         axes.set_xlabel(row["unit"] if row["x"] == row["values"] else "GFLOP of an update")
         axes.set_ylabel(unit)

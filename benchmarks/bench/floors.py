@@ -142,19 +142,12 @@ def plain(product: Product, mesh: Mesh | None) -> Plain:
         ways = {"xᵀg": (x, g, lambda x, g: dot(x.T, g)), "gᵀx": (x, g, lambda x, g: dot(g.T, x))}
     else:
         inner, outer = (i, o) if kind == "forward" else (o, i)
-        ways = {
-            "xW": ((n, inner), (inner, outer), dot),
-            "xWᵀ": ((n, inner), (outer, inner), lambda x, w: dot(x, w.T)),
-        }
+        ways = {"xW": ((n, inner), (inner, outer), dot), "xWᵀ": ((n, inner), (outer, inner), lambda x, w: dot(x, w.T))}
 
-    def call(
-        left: tuple[int, int], right: tuple[int, int], multiply: Callable[[Any, Any], Any]
-    ) -> Callable[[], Any]:
+    def call(left: tuple[int, int], right: tuple[int, int], multiply: Callable[[Any, Any], Any]) -> Callable[[], Any]:
         # Every product has its own arguments: XLA for GPUs would merge products that share a factor.
         lefts, rights = arrays(1, left) * repeats, arrays(repeats, right)
-        products = devices.jit(
-            lambda lefts, rights: [multiply(x, y) for x, y in zip(lefts, rights, strict=True)]
-        )
+        products = devices.jit(lambda lefts, rights: [multiply(x, y) for x, y in zip(lefts, rights, strict=True)])
 
         def several() -> Any:
             found = None

@@ -54,9 +54,7 @@ def timed(trainer: Trainer, state: State, plan: Plan) -> tuple[State, list[Row],
     return *found[0], time
 
 
-def measure(
-    names: Sequence[str], batch: int | None, which: Sequence[Any], repeats: int, note: Note
-) -> Iterator[Row]:
+def measure(names: Sequence[str], batch: int | None, which: Sequence[Any], repeats: int, note: Note) -> Iterator[Row]:
     """Yield a row for each environment and preset, with batches of the paper's size unless `batch` is given."""
     for name in names:
         for preset in which:
@@ -83,26 +81,13 @@ def against_floor(started: Iterations, repeats: int) -> Row:
         state, rows, whole = timed(trainer, before, plan)
         found = in_turns_once(floors, run)
         steps = sum(float(row["steps"]) for row in rows)
-        done = Done(
-            float(np.mean([row["tried"] for row in rows])),
-            _epochs(trainer, before, state, steps / len(rows)),
-        )
+        done = Done(float(np.mean([row["tried"] for row in rows])), _epochs(trainer, before, state, steps / len(rows)))
         per_step = found["engine"][0] / found["steps"][0]
         own = _work(trainer, steps / len(rows) / config.batch_size, done)
         products = floors.seconds(found, own)[0]
         floor = steps * per_step + products
         sampling, updating = (float(rows[0][f"seconds_{name}"]) for name in ("sampling", "updating"))
-        values = (
-            whole,
-            sampling,
-            updating,
-            steps,
-            steps * per_step,
-            products,
-            flops(own) / 1e9,
-            floor,
-            done.epochs,
-        )
+        values = (whole, sampling, updating, steps, steps * per_step, products, flops(own) / 1e9, floor, done.epochs)
         for name, value in zip(_COLUMNS, values, strict=True):
             took[name].append(value)
     return {
@@ -116,17 +101,7 @@ def against_floor(started: Iterations, repeats: int) -> Row:
     }
 
 
-_COLUMNS = (
-    "seconds",
-    "sampling",
-    "updating",
-    "steps",
-    "engine_floor",
-    "flop_floor",
-    "gflop",
-    "floor",
-    "epochs",
-)
+_COLUMNS = ("seconds", "sampling", "updating", "steps", "engine_floor", "flop_floor", "gflop", "floor", "epochs")
 
 
 def in_turns_once(floors: Floors, run: Run) -> dict[str, list[float]]:
@@ -167,8 +142,5 @@ def _work(trainer: Trainer, share: float, done: Done) -> Work:
 
 
 def _epochs(trainer: Trainer, before: State, after: State, rows: float) -> float:
-    made = [
-        epochs(trainer.config, int(rows), old.critics, new.critics)
-        for old, new in zip(before, after, strict=True)
-    ]
+    made = [epochs(trainer.config, int(rows), old.critics, new.critics) for old, new in zip(before, after, strict=True)]
     return float(np.mean(made))

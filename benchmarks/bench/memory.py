@@ -48,9 +48,7 @@ def peak(argv: list[str]) -> Row:
         command = [sys.executable, "-m", "benchmarks.bench.memory", str(result), *args]
         # An empty cache: the compiler's memory counts.
         fresh = os.environ | {"JAX_COMPILATION_CACHE_DIR": f"{folder}/cache"}
-        done = subprocess.run(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=fresh
-        )
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=fresh)
         if done.returncode or not result.exists():
             return {"failed": (done.stderr.strip().splitlines() or ["no output"])[-1][:200]}
         found: Row = json.loads(result.read_text())

@@ -121,9 +121,7 @@ def device_engine(env: Env, robots: int, steps: int, mesh: Mesh | None = None) -
     return f"mjx.step, {env.impl}", _mjx(env, robots, steps)
 
 
-def on_each(
-    mesh: Mesh | None, robots: int, simulate: Callable[[int, Any, Any], Any]
-) -> Callable[[Any, Any], Any]:
+def on_each(mesh: Mesh | None, robots: int, simulate: Callable[[int, Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Jit `simulate(robots, key, state)` as a function of key and state.
 
     On several devices each simulates its share of the robots, and the results have a leading axis of devices.
@@ -138,9 +136,7 @@ def on_each(
         return jax.tree.map(lambda x: jnp.asarray(x)[None], found)
 
     everywhere, split = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(axis)
-    return jax.jit(
-        jax.shard_map(own, mesh=mesh, in_specs=(everywhere, split), out_specs=split, check_vma=False)
-    )
+    return jax.jit(jax.shard_map(own, mesh=mesh, in_specs=(everywhere, split), out_specs=split, check_vma=False))
 
 
 def _kinematics(env: PointEnv, robots: int, steps: int, mesh: Mesh | None) -> Run:

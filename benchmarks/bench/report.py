@@ -106,8 +106,7 @@ _SEEDS = [
     Column("sampled, steps/s", _number("sampled_per_second")),
     Column("whole iterations, steps/s", _number("steps_per_second")),
     Column(
-        "of the floor's speed",
-        lambda row: percent(row["against_floor"]["of_floor"]) if "against_floor" in row else "",
+        "of the floor's speed", lambda row: percent(row["against_floor"]["of_floor"]) if "against_floor" in row else ""
     ),
     Column("first iteration", _time("first_seconds")),
 ]

@@ -109,9 +109,7 @@ def _iteration(wanted: Wanted, note: Note) -> Iterator[Row]:
 def _scaling(wanted: Wanted, note: Note) -> Iterator[Row]:
     from benchmarks.bench import scaling
 
-    return scaling.measure(
-        wanted.quick, ("robots", "threads") if wanted.quick else (), 2 if wanted.quick else 5, note
-    )
+    return scaling.measure(wanted.quick, ("robots", "threads") if wanted.quick else (), 2 if wanted.quick else 5, note)
 
 
 def _seeds(wanted: Wanted, note: Note) -> Iterator[Row]:
@@ -122,11 +120,7 @@ def _seeds(wanted: Wanted, note: Note) -> Iterator[Row]:
     cases = seeds.default_cases(jax.default_backend(), wanted.quick)
     cases = [case for case in cases if not wanted.names or case[0] in wanted.names]
     return seeds.measure(
-        cases,
-        4_000 if wanted.quick else None,
-        2 if wanted.quick else 5,
-        note,
-        () if wanted.quick else seeds.FLOOR,
+        cases, 4_000 if wanted.quick else None, 2 if wanted.quick else 5, note, () if wanted.quick else seeds.FLOOR
     )
 
 
@@ -139,11 +133,7 @@ def _memory(wanted: Wanted, note: Note) -> Iterator[Row]:
 def _startup(wanted: Wanted, note: Note) -> Iterator[Row]:
     from benchmarks.bench import startup
 
-    train = (
-        []
-        if wanted.quick
-        else [["train", name, "--iterations", "2"] for name in ("point-gather", "ant-circle")]
-    )
+    train = [] if wanted.quick else [["train", name, "--iterations", "2"] for name in ("point-gather", "ant-circle")]
     return startup.measure(2 if wanted.quick else 7, train, note)
 
 

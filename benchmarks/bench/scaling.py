@@ -106,9 +106,7 @@ def axes(quick: bool) -> dict[str, Callable[[], Axis]]:
     if jax.default_backend() == "cpu":
         robots = [2, 4, 8] if quick else [10, 25, 50, 100, 200, 400]
         found["robots"] = lambda: _host_robots(robots, steps=5 if quick else 50)
-        found["threads"] = lambda: _threads(
-            devices.cores(), robots=4 if quick else 200, steps=5 if quick else 50
-        )
+        found["threads"] = lambda: _threads(devices.cores(), robots=4 if quick else 200, steps=5 if quick else 50)
         if len(cores) > 1:
             found["cores"] = lambda: _cores(cores, n)
     else:
@@ -116,9 +114,7 @@ def axes(quick: bool) -> dict[str, Callable[[], Axis]]:
     return found
 
 
-def _updates(
-    name: str, unit: str, values: Sequence[float], size: int = 0, **how: Callable[[float], Any]
-) -> Axis:
+def _updates(name: str, unit: str, values: Sequence[float], size: int = 0, **how: Callable[[float], Any]) -> Axis:
     """Make whole updates with the paper's settings; `how` maps a value to arguments of `update.problem`."""
     calls = {}
     for value in values:

@@ -25,12 +25,7 @@ def measure(repeats: int, train: list[list[str]], note: Note) -> Iterator[Row]:
     found = in_turns({name: partial(_quiet, argv) for name, argv in commands.items()}, repeats)
     floor = found["python -c pass"]
     for name, times in found.items():
-        yield {
-            "what": name,
-            "seconds": spread(times),
-            "of_floor": ratios(floor, times),
-            "jax": _imports_jax(name),
-        }
+        yield {"what": name, "seconds": spread(times), "of_floor": ratios(floor, times), "jax": _imports_jax(name)}
     for argv in train:
         yield from _cold_and_warm(argv, note)
 

@@ -177,9 +177,7 @@ def parts(size: int, mesh: Mesh | None) -> dict[str, Part]:
         "policy update, a fifth": _policy_update(paper, samples, fifth),
         "value fits, natural step": value_fits(paper),
         "value fits, Adam": value_fits(ours),
-        "predictor": Part(
-            _jitted_predictor(paper), (paper.state, paper.batch), lambda _: counted(paper, "predictor")
-        ),
+        "predictor": Part(_jitted_predictor(paper), (paper.state, paper.batch), lambda _: counted(paper, "predictor")),
         "whole update, paper": whole(paper),
         "whole update, corral": whole(ours),
     }
@@ -194,12 +192,7 @@ def _samples(problem: Problem) -> Samples:
     weight = batch.valid / n
     made = jax.jit(
         lambda b: Samples(
-            b.obs,
-            b.action,
-            weight,
-            b.reward,
-            jnp.broadcast_to((weight * EPISODE)[:, None], b.costs.shape),
-            b.costs,
+            b.obs, b.action, weight, b.reward, jnp.broadcast_to((weight * EPISODE)[:, None], b.costs.shape), b.costs
         )
     )(batch)
     found: Samples = made
@@ -246,9 +239,7 @@ def _value_fits(problem: Problem, returns: Any) -> Part:
     def fitted(state: LearnerState, batch: Batch, returns: Any) -> Any:
         share = config.trust.fisher_fraction
         key = jax.random.key(1)
-        return critics.fit_critics(
-            state.critics, batch, batch.t / EPISODE, returns, config.critic, key, share
-        )
+        return critics.fit_critics(state.critics, batch, batch.t / EPISODE, returns, config.critic, key, share)
 
     def counted(found: Any) -> Work:
         done = Done(1, epochs(problem.config, problem.rows, problem.state.critics, found))

@@ -33,9 +33,7 @@ def nets(config: Config, spec: EnvSpec) -> Nets:
     """Return the layer widths of a configuration's networks."""
     o, hidden = spec.observation_size, config.networks.hidden
     return Nets(
-        (o, *hidden, spec.action.size),
-        (o + config.critic.sees_time, *hidden, 1),
-        (o, config.shaping.hidden, 1),
+        (o, *hidden, spec.action.size), (o + config.critic.sees_time, *hidden, 1), (o, config.shaping.hidden, 1)
     )
 
 

@@ -53,17 +53,9 @@ def _towards(degrees: float) -> tuple[float, float]:
 
 UP, FLAT = _towards(75), (0.0, 0.0)
 PANELS = (
+    Panel("INSIDE", "no boundary in reach: the plain step", UP, (_towards(-35),), (-1.25,), Case.INSIDE, (0.25,)),
     Panel(
-        "INSIDE", "no boundary in reach: the plain step", UP, (_towards(-35),), (-1.25,), Case.INSIDE, (0.25,)
-    ),
-    Panel(
-        "BOUNDARY",
-        "feasible now, a boundary cuts the ellipse",
-        UP,
-        (_towards(60),),
-        (-0.5,),
-        Case.BOUNDARY,
-        (-0.8,),
+        "BOUNDARY", "feasible now, a boundary cuts the ellipse", UP, (_towards(60),), (-0.5,), Case.BOUNDARY, (-0.8,)
     ),
     Panel(
         "BOUNDARY, at a vertex",
@@ -83,15 +75,7 @@ PANELS = (
         Case.FEASIBLE_RECOVERY,
         (-1.0,),
     ),
-    Panel(
-        "RECOVERY, m = 1",
-        "out of reach: straight towards it",
-        UP,
-        (_towards(25),),
-        (1.5,),
-        Case.RECOVERY,
-        (-0.7,),
-    ),
+    Panel("RECOVERY, m = 1", "out of reach: straight towards it", UP, (_towards(25),), (1.5,), Case.RECOVERY, (-0.7,)),
     Panel(
         "RECOVERY, m = 2",
         "towards the nearest point that obeys both",
@@ -233,26 +217,16 @@ def _legend(figure: Any) -> None:
         (patches.Patch(facecolor=ORANGE, alpha=0.3, ec=ORANGE), "forbidden: cᵢ + bᵢᵀx > 0"),
         (Line2D([], [], color=GREEN, lw=2.4), "path x(α)"),
         (Line2D([], [], color=GREEN, lw=1.5, ls=DOTS), "its course in a larger trust region"),
-        (
-            Line2D([], [], marker="o", mfc="white", mec=GREEN, mew=1.8, ms=7, ls=""),
-            "x(0), nearest feasible point",
-        ),
+        (Line2D([], [], marker="o", mfc="white", mec=GREEN, mew=1.8, ms=7, ls=""), "x(0), nearest feasible point"),
         (Line2D([], [], color=BLACK, lw=2.2, marker=">", markevery=[-1], ms=6), "the step"),
     ]
-    figure.legend(
-        *zip(*entries, strict=True), loc="outside lower center", ncols=6, fontsize=9, handlelength=1.8
-    )
+    figure.legend(*zip(*entries, strict=True), loc="outside lower center", ncols=6, fontsize=9, handlelength=1.8)
 
 
 def main() -> None:
     """Write docs/img/dual-cases.png."""
     jax.config.update("jax_enable_x64", True)
-    frames = {
-        "axes.spines.top": True,
-        "axes.spines.right": True,
-        "axes.grid": False,
-        "axes.edgecolor": "#bbbbbb",
-    }
+    frames = {"axes.spines.top": True, "axes.spines.right": True, "axes.grid": False, "axes.edgecolor": "#bbbbbb"}
     with matplotlib.rc_context(STYLE | frames):
         figure = Figure(figsize=(13.4, 7.4), layout="constrained")
         figure.get_layout_engine().set(h_pad=0.12, w_pad=0.07, rect=(0, 0, 1, 0.985))

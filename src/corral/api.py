@@ -98,9 +98,7 @@ class Result:
         networks = Networks(**(meta["networks"] | {"hidden": tuple(meta["networks"]["hidden"])}))
         like = make_policy(spec, networks, jax.random.key(0), net)
         module, _ = checkpoint.load(path, like)
-        return Result(
-            module, spec, networks, log.Metrics({n: np.asarray(v) for n, v in meta["metrics"].items()})
-        )
+        return Result(module, spec, networks, log.Metrics({n: np.asarray(v) for n, v in meta["metrics"].items()}))
 
 
 def _of_run(folder: Path) -> Result:
@@ -197,10 +195,7 @@ def _check(constraints: Sequence[Constraint]) -> None:
 
 
 def _environment(
-    env: Any,
-    config: Config,
-    constraints: Sequence[Constraint],
-    horizon: int | None,
+    env: Any, config: Config, constraints: Sequence[Constraint], horizon: int | None
 ) -> Env | HostEnv | Sampler:
     if isinstance(env, Env):
         _check_shapes(env)
@@ -235,9 +230,7 @@ def _check_shapes(env: Env) -> None:
     """Require that the environment hands out the shapes that its spec states."""
     spec = env.spec
     discrete = isinstance(spec.action, Discrete)
-    action = jax.ShapeDtypeStruct(
-        () if discrete else (spec.action.size,), jnp.int32 if discrete else jnp.float32
-    )
+    action = jax.ShapeDtypeStruct(() if discrete else (spec.action.size,), jnp.int32 if discrete else jnp.float32)
     state, obs = jax.eval_shape(env.reset, jax.random.key(0))
     _, out = jax.eval_shape(env.step, state, action)
     o, m = spec.observation_size, len(spec.constraints)

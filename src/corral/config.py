@@ -212,8 +212,7 @@ class Config:
             require(get(self, name) >= 0, f"{name} must not be negative, got {get(self, name)}")
         require(len(self.networks.hidden) >= 1, "networks.hidden must name at least one layer")
         require(
-            all(n >= 1 for n in self.networks.hidden),
-            f"networks.hidden must be positive, got {self.networks.hidden}",
+            all(n >= 1 for n in self.networks.hidden), f"networks.hidden must be positive, got {self.networks.hidden}"
         )
         require_in("critic.held_out", self.critic.held_out, 0, 0.9)
         require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), got {self.seed}")
@@ -226,10 +225,7 @@ class Config:
 
 def require_not_negative(name: str, value: PerConstraint) -> None:
     """Require one number or a tuple of at least one, none of them negative."""
-    require(
-        isinstance(value, tuple | int | float),
-        f"{name} must be a number or a tuple of numbers, got {value!r}",
-    )
+    require(isinstance(value, tuple | int | float), f"{name} must be a number or a tuple of numbers, got {value!r}")
     given = as_tuple(value)
     require(len(given) > 0, f"{name} must name at least one number")
     require(all(x >= 0 for x in given), f"{name} must not be negative, got {value}")
@@ -300,7 +296,5 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         require(self.seeds >= 1, f"seeds must be at least 1, got {self.seeds}")
-        require(
-            self.checkpoint_every >= 1, f"checkpoint_every must be at least 1, got {self.checkpoint_every}"
-        )
+        require(self.checkpoint_every >= 1, f"checkpoint_every must be at least 1, got {self.checkpoint_every}")
         require(self.threads is None or self.threads >= 1, f"threads must be at least 1, got {self.threads}")

@@ -66,10 +66,7 @@ def use_cache() -> None:
 # XLA's compiler for GPUs writes kernels for matrix products itself, and tries several of each. With cuBLAS instead, an
 # update of many Points compiles in a quarter of the time, an Ant's in two thirds, and runs about as fast, since
 # `networks.product` cuts the sums that cuBLAS does not (docs/performance.md).
-_QUICK_TO_COMPILE = {
-    "xla_gpu_experimental_enable_fusion_autotuner": False,
-    "xla_gpu_enable_triton_gemm": False,
-}
+_QUICK_TO_COMPILE = {"xla_gpu_experimental_enable_fusion_autotuner": False, "xla_gpu_enable_triton_gemm": False}
 
 
 def jit(function: Callable[..., Any], **how: Any) -> Any:

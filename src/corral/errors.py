@@ -39,12 +39,7 @@ def require_shape(name: str, value: Any, shape: Sequence[int | None], meaning: s
     fits = len(found) == len(shape) and all(
         want is None or want == have for want, have in zip(shape, found, strict=True)
     )
-    wanted = (
-        "("
-        + ", ".join("any" if n is None else str(n) for n in shape)
-        + ("," if len(shape) == 1 else "")
-        + ")"
-    )
+    wanted = "(" + ", ".join("any" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
     require(fits, f"{name} must have shape {wanted}{f' = {meaning}' if meaning else ''}, got {found}")
 
 
@@ -59,9 +54,7 @@ def require_finite(name: str, value: Any) -> None:
         raise CorralError(f"{name} must be finite, got {array[where]}{at} ({len(bad)} such entries)")
 
 
-def require_in(
-    name: str, value: float | int, low: float | int, high: float | int, *, closed: str = "[]"
-) -> None:
+def require_in(name: str, value: float | int, low: float | int, high: float | int, *, closed: str = "[]") -> None:
     """Require a scalar inside an interval; `closed` is one of "[]", "[)", "(]", "()"."""
     above = value >= low if closed[0] == "[" else value > low
     below = value <= high if closed[1] == "]" else value < high

@@ -126,25 +126,19 @@ def _totals(batch: Batch, gamma: Float[np.ndarray, " m"]) -> Float[np.ndarray, "
     """Sums over each episode, the reward's first; costs with their discount."""
     valid = np.asarray(batch.valid)
     discount = gamma ** np.asarray(batch.t, float)[:, None]
-    columns = np.concatenate(
-        [np.asarray(batch.reward, float)[:, None], discount * np.asarray(batch.costs)], axis=1
-    )
+    columns = np.concatenate([np.asarray(batch.reward, float)[:, None], discount * np.asarray(batch.costs)], axis=1)
     totals = np.zeros((len(batch.present), columns.shape[1]))
     np.add.at(totals, np.asarray(batch.episode)[valid], columns[valid])
     return totals
 
 
-def _judge(
-    config: Config, spec: EnvSpec, source: Path, totals: np.ndarray, deterministic: bool
-) -> Evaluation:
+def _judge(config: Config, spec: EnvSpec, source: Path, totals: np.ndarray, deterministic: bool) -> Evaluation:
     limits = update.limits(config, spec)
     verdicts = [
         judge(c.name, limit, totals[:, 1 + k])
         for k, (c, limit) in enumerate(zip(spec.constraints, limits, strict=True))
     ]
-    return Evaluation(
-        config.seed, source, len(totals), deterministic, estimate(totals[:, 0]), tuple(verdicts)
-    )
+    return Evaluation(config.seed, source, len(totals), deterministic, estimate(totals[:, 0]), tuple(verdicts))
 
 
 def estimate(values: Float[np.ndarray, " n"]) -> Estimate:

@@ -77,9 +77,7 @@ def explicit(policy, samples):
     def parameters(theta):
         return np.concatenate([np.asarray(x) for x in flat.policy(jnp.asarray(theta))(samples.obs)], axis=1)
 
-    J = np.stack(
-        [(parameters(theta + h * e) - parameters(theta - h * e)) / (2 * h) for e in np.eye(len(theta))], -1
-    )
+    J = np.stack([(parameters(theta + h * e) - parameters(theta - h * e)) / (2 * h) for e in np.eye(len(theta))], -1)
     if policy.log_std is None:
         p = np.exp(parameters(theta))
         p /= p.sum(1, keepdims=True)
@@ -99,9 +97,7 @@ def boundary_step(d, H):
 # -- CPO --------------------------------------------------------------------------------------------------------------
 
 
-def test_of_constraints_that_contradict_each_other_the_lesser_may_grow_until_it_is_the_largest(
-    update, float64
-):
+def test_of_constraints_that_contradict_each_other_the_lesser_may_grow_until_it_is_the_largest(update, float64):
     """b₂ = −b₁: what the first cost gives up the second gains. c = (0.5, 0.3)s meet at 0.4s, if that is within reach."""
     policy, samples = make_problem(m=2)
     opposite = samples.cost_advantage[:, :1] * jnp.array([1.0, -1.0])
@@ -127,12 +123,7 @@ def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
         ([0.3, 0.6], [-0.2, 0.2], True, [0.2, 0.1]),  # 0.1 + ¼(0.5 − 0.1); ¼·0.4
         ([9.0, 9.0], [0.0, 0.0], False, [0.2, 0.1]),
         ([-0.6, 0.1], [0.0, 0.4], True, [0.0, 0.0]),  # 0.2 + ¼(−0.6 − 0.2); 0.1 + ¼(−0.3 − 0.1)
-        (
-            [-0.4, 0.0],
-            [0.0, 0.0],
-            True,
-            [-0.1, 0.0],
-        ),  # a cost that falls below what was aimed at relaxes the limit
+        ([-0.4, 0.0], [0.0, 0.0], True, [-0.1, 0.0]),  # a cost that falls below what was aimed at relaxes the limit
     ]
     for realised, aimed, comparable, excess in updates:
         constraints = standing([0.0, 0.0], limit, realised, comparable)
@@ -151,9 +142,7 @@ def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
         (-1.0, 1.0, -0.5),
     ],
 )
-def test_where_the_limit_is_out_of_reach_the_calibration_only_shrinks(
-    before, realised, after, update, float64
-):
+def test_where_the_limit_is_out_of_reach_the_calibration_only_shrinks(before, realised, after, update, float64):
     config = CPO(calibration=0.25)
     constraints = standing([1e3], np.array([10.0]), [realised], True)
     state, step = update(config, cpo.State(jnp.full(1, before), jnp.zeros(1)), make_problem(), constraints)
@@ -210,9 +199,7 @@ def test_an_active_constraint_is_met_by_the_step_of_the_closed_form(kind, update
     assert step.case == Case.FEASIBLE_RECOVERY
     np.testing.assert_allclose([step.lam, step.nu[0]], [lam, nu], rtol=1e-4)
     assert step.search.accepted
-    np.testing.assert_allclose(
-        step.theta - theta, float(step.search.scale) * (v - nu * w) / lam, rtol=1e-3, atol=1e-6
-    )
+    np.testing.assert_allclose(step.theta - theta, float(step.search.scale) * (v - nu * w) / lam, rtol=1e-3, atol=1e-6)
     # From outside the limit no candidate may make the cost worse; here it gets better.
     assert step.promised[0] < 0
     # The step aims at the limit itself, bᵀx = −c.
@@ -277,9 +264,7 @@ def test_cpo_with_limits_far_away_is_trpo(kind, m, update, float64):
 
 def test_without_constraints_trpo_takes_the_step_it_takes_beside_costs(update, float64):
     policy, samples = make_problem(m=2)
-    none = samples._replace(
-        cost_weight=samples.cost_weight[:, :0], cost_advantage=samples.cost_advantage[:, :0]
-    )
+    none = samples._replace(cost_weight=samples.cost_weight[:, :0], cost_advantage=samples.cost_advantage[:, :0])
     nothing = ConstraintValues(*(jnp.zeros(0) for _ in range(3)), jnp.asarray(False))
     _, free = update(TRPO(), TRPO().init(0), (policy, none), nothing)
     _, beside = update(TRPO(), TRPO().init(2), (policy, samples), standing([9.0, 9.0], [0.0, 0.0]))

@@ -51,9 +51,7 @@ def careful():
 
 
 def test_flags_help_files_and_the_report_know_it_by_its_name(careful, tmp_path, capsys):
-    config, _ = train_options(
-        ["point-gather", "--algo", "careful", "--algo.price", "3", "--algo.patience", "2"]
-    )
+    config, _ = train_options(["point-gather", "--algo", "careful", "--algo.price", "3", "--algo.patience", "2"])
     assert config.algo == careful(3.0, patience=2)
     config_file.save(config, tmp_path / "config.toml")
     assert config_file.load(tmp_path / "config.toml") == config

@@ -70,10 +70,7 @@ def test_tables_and_figures_are_made_from_a_file_alone(tmp_path, capsys):
 
 
 def test_pictures_can_carry_a_prefix(tmp_path):
-    assert figure.draw(DOCUMENT, tmp_path, "h200-") == [
-        tmp_path / "h200-iteration.png",
-        tmp_path / "h200-seeds.png",
-    ]
+    assert figure.draw(DOCUMENT, tmp_path, "h200-") == [tmp_path / "h200-iteration.png", tmp_path / "h200-seeds.png"]
 
 
 def test_calls_are_made_in_turns_after_a_round_that_does_not_count():
@@ -94,13 +91,7 @@ def test_a_missing_file_is_refused_in_one_line(tmp_path):
 
 
 def test_updates_of_few_samples_come_first_whichever_were_measured_first():
-    row = {
-        "part": "dual",
-        "seconds": [1.0] * 3,
-        "gflop": 0.0,
-        "gflop_per_second": None,
-        "flop_floor": [0.0] * 3,
-    }
+    row = {"part": "dual", "seconds": [1.0] * 3, "gflop": 0.0, "gflop_per_second": None, "flop_floor": [0.0] * 3}
     row |= {"megabytes": 1.0, "byte_floor": [0.1] * 3, "of_floor": [0.1] * 3}
     table = report.markdown_table("update", [{"samples": n} | row for n in (50_000, 100_000, 20_000)])
     assert [line.split()[1] for line in table.splitlines()[2:]] == ["20,000", "50,000", "100,000"]

@@ -31,9 +31,7 @@ def test_the_table_has_a_line_per_result_and_names_the_figure(tmp_path, capsys):
 
 def test_any_violation_makes_the_exit_status_one_and_is_told(tmp_path, capsys, monkeypatch):
     true = paper.divergence_lemma
-    monkeypatch.setattr(
-        paper, "divergence_lemma", lambda *pair: dataclasses.replace(true(*pair), allowance=0.0)
-    )
+    monkeypatch.setattr(paper, "divergence_lemma", lambda *pair: dataclasses.replace(true(*pair), allowance=0.0))
     assert main([*SMALL, "--out", str(tmp_path)]) == 1
     printed = capsys.readouterr().out
     assert "Lemma 3: divergence: CMDP 0, close policies, short by" in printed

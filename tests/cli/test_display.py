@@ -192,9 +192,7 @@ def test_with_shaping_the_limit_is_about_the_shaped_cost(watch):
 
 
 def test_several_seeds_show_their_mean_their_range_and_how_many_are_in_each_case(watch):
-    seeds = [
-        row(0, **{"return": r, "case": c}) for r, c in ((8.0, "inside"), (10.0, "inside"), (15.0, "recovery"))
-    ]
+    seeds = [row(0, **{"return": r, "case": c}) for r, c in ((8.0, "inside"), (10.0, "inside"), (15.0, "recovery"))]
     mean = row(0, **{"return": 11.0, "seeds": seeds})
     picture = shown([mean], watch, seeds=3)
     assert "3 seeds from 0" in picture

@@ -115,9 +115,7 @@ def test_every_field_is_a_flag():
 
 def test_flags_win_over_the_file_and_the_file_over_the_preset(tmp_path):
     file = tmp_path / "mine.toml"
-    file.write_text(
-        'env = "point-gather"\ngamma = 0.5\nseed = 8\n[algo]\nname = "pdo"\nnu = 3\n[run]\nseeds = 2\n'
-    )
+    file.write_text('env = "point-gather"\ngamma = 0.5\nseed = 8\n[algo]\nname = "pdo"\nnu = 3\n[run]\nseeds = 2\n')
     config, options = train_options(["--config", str(file), "--seed", "9"])
     expected = replace(preset("point-gather", "corral"), gamma=0.5, seed=9, algo=PDO(nu=3.0))
     assert config == expected
@@ -129,9 +127,7 @@ def test_flags_win_over_the_file_and_the_file_over_the_preset(tmp_path):
 
 def test_a_saved_file_leaves_nothing_to_a_preset(tmp_path):
     save(preset("point-circle", "paper"), tmp_path / "config.toml")
-    config, _ = train_options(
-        ["--config", str(tmp_path / "config.toml")]
-    )  # whose own preset would be `corral`
+    config, _ = train_options(["--config", str(tmp_path / "config.toml")])  # whose own preset would be `corral`
     assert config == preset("point-circle", "paper", CPO(calibration=0.0))
 
 
@@ -170,19 +166,10 @@ def test_a_number_per_constraint_comes_through_flags_and_files(tmp_path):
         ("x --iterations many", "--iterations must be a whole number, got many"),
         ("x --batch_size=1.5", "--batch-size must be a whole number, got 1.5"),
         ("x --gamma", "--gamma must be a number, got nothing"),
-        (
-            "x --networks.hidden 3 wide --seed 1",
-            "--networks.hidden must be a list of whole numbers, got 3 wide",
-        ),
-        (
-            "x --networks.activation selu",
-            "--networks.activation must be one of tanh, relu, elu, silu, got selu",
-        ),
+        ("x --networks.hidden 3 wide --seed 1", "--networks.hidden must be a list of whole numbers, got 3 wide"),
+        ("x --networks.activation selu", "--networks.activation must be one of tanh, relu, elu, silu, got selu"),
         ("x --task y_lim", "--task must be pairs of a name and a number, got y_lim"),
-        (
-            "x --algo pdo --algo.nu much",
-            "--algo.nu must be a number, or a list of numbers, got much",
-        ),
+        ("x --algo pdo --algo.nu much", "--algo.nu must be a number, or a list of numbers, got much"),
         ("x --gamma 2", "gamma must lie in [0, 1], got 2.0"),
         ("x --seeds 0", "seeds must be at least 1, got 0"),
         ("x --delta 0.1", "there is no option --delta; did you mean --trust.delta?"),

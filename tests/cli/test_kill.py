@@ -12,17 +12,7 @@ import pytest
 
 from corral.running import log
 
-TINY = [
-    "--networks.hidden",
-    "8",
-    "--iterations",
-    "12",
-    "--shape-costs",
-    "--shaping.steps",
-    "2",
-    "--critic.epochs",
-    "2",
-]
+TINY = ["--networks.hidden", "8", "--iterations", "12", "--shape-costs", "--shaping.steps", "2", "--critic.epochs", "2"]
 ON_DEVICE = ["point-gather", "--batch-size", "600"]
 ON_HOST = ["ant-circle", "--batch-size", "1000", "--task", "max_steps", "50"]
 RUNS = [(algo, env) for algo in ("cpo", "pdo", "trpo", "fpo") for env in (ON_DEVICE, ON_HOST)]
@@ -30,9 +20,7 @@ RUNS = [(algo, env) for algo in ("cpo", "pdo", "trpo", "fpo") for env in (ON_DEV
 
 def corral(*arguments):
     code = "import sys; from corral.cli import main; sys.exit(main())"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], stdout=subprocess.DEVNULL, env=os.environ
-    )
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.DEVNULL, env=os.environ)
 
 
 def rows(directory):
@@ -41,9 +29,7 @@ def rows(directory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("algo", "env"), RUNS, ids=lambda value: value if isinstance(value, str) else value[0]
-)
+@pytest.mark.parametrize(("algo", "env"), RUNS, ids=lambda value: value if isinstance(value, str) else value[0])
 def test_a_killed_run_resumes_bit_for_bit(algo, env, tmp_path):
     def train(out):
         return ["train", *env, "--algo", algo, *TINY, "--checkpoint-every", "3", "--out", str(out)]

@@ -67,9 +67,7 @@ def test_each_environment_has_a_column_and_each_group_a_curve(runs, monkeypatch)
     legend = [text.get_text() for text in shown.legends[0].get_texts()]
     assert legend[:4] == ["CPO", "CPO limit=[0.1]", "CPO limit=[0.2]", "TRPO"]
     # TRPO's limit is also that of one CPO; the other CPO has its own, in its colour.
-    dashed = {
-        line.get_ydata()[0]: line.get_color() for line in gather_cost.lines if line.get_linestyle() == "--"
-    }
+    dashed = {line.get_ydata()[0]: line.get_color() for line in gather_cost.lines if line.get_linestyle() == "--"}
     assert dashed == {0.1: "#000000", 0.2: gather.lines[1].get_color()}
     assert [text.get_text() for text in gather_cost.texts] == ["TRPO ↑ ends at 9"]
 

@@ -87,9 +87,7 @@ def straight_ahead(folder, **changed):
     config = Config("point-circle", networks=Networks(hidden=(4,), log_std=-20.0), **changed)
     run = RunDirectory(folder)
     run.begin(config)
-    policy = networks.make_policy(
-        registry.spec("point-circle", **config.task), config.networks, jax.random.key(0)
-    )
+    policy = networks.make_policy(registry.spec("point-circle", **config.task), config.networks, jax.random.key(0))
     still = jax.tree.map(jnp.zeros_like, policy.net)
     still.biases[-1] = jnp.array([1.0, 0.0])
     run.save_policy(networks.Policy(still, policy.log_std, policy.normalizer), {})
@@ -116,12 +114,7 @@ def test_two_policies_are_shown_side_by_side_from_the_same_starts(gl, tmp_path, 
     arguments = ["point-circle", "--policy", str(trpo), str(cpo), "--episodes", "1", "--out", str(out)]
     assert cli.main(["render", *arguments, "--steps", "4"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines] == [
-        "TRPO, one episode",
-        "CPO, one episode",
-        "film",
-        "from above",
-    ]
+    assert [line.split(":")[0] for line in lines] == ["TRPO, one episode", "CPO, one episode", "film", "from above"]
     with Image.open(out) as film:
         assert film.size == (960, 360)
         film.seek(film.n_frames - 1)

@@ -21,15 +21,7 @@ def test_exact_cpo_reaches_the_optimum_of_the_gridworld_and_draws_it(tmp_path, c
 def test_the_text_compares_policies_and_says_whether_the_run_converged(tmp_path, capsys):
     assert main(["tabular", "--iterations", "2", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    for part in (
-        "return",
-        "fire",
-        "LP optimum",
-        "limit",
-        "2 updates, not converged",
-        "0 broken",
-        "tabular-grid.png",
-    ):
+    for part in ("return", "fire", "LP optimum", "limit", "2 updates, not converged", "0 broken", "tabular-grid.png"):
         assert part in printed
 
 

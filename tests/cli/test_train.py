@@ -54,12 +54,7 @@ class FakeRun:
     def __call__(self, config, directory, *, seeds, checkpoint_every, threads, overwrite, watcher):
         run_directory.require_free(directory, overwrite)
         run_directory.clear(directory)
-        self.asked = {
-            "config": config,
-            "seeds": seeds,
-            "checkpoint_every": checkpoint_every,
-            "threads": threads,
-        }
+        self.asked = {"config": config, "seeds": seeds, "checkpoint_every": checkpoint_every, "threads": threads}
         folders = [directory] if seeds == 1 else [directory / f"seed-{s}" for s in range(seeds)]
         for folder in folders:
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -116,9 +111,7 @@ def test_json_is_all_there_is_on_stdout(tmp_path, monkeypatch, capsys):
 def test_an_interrupted_run_says_how_to_go_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(loop, "run", FakeRun(1, interrupted=True))
     assert main(["train", "point-gather", "--out", str(tmp_path / "run")]) == 130
-    assert (
-        f"stopped after 1 iterations; go on with: corral resume {tmp_path / 'run'}" in capsys.readouterr().out
-    )
+    assert f"stopped after 1 iterations; go on with: corral resume {tmp_path / 'run'}" in capsys.readouterr().out
 
 
 def test_a_run_stopped_before_its_first_row_has_no_figure(tmp_path, monkeypatch, capsys):
@@ -140,10 +133,7 @@ def test_a_run_stopped_before_its_first_row_has_no_figure(tmp_path, monkeypatch,
             "corral train: no environment is called 'point-gahter'; did you mean point-gather?",
         ),
         (["resume", "nowhere"], "corral resume: nowhere is not the folder of a run: it holds no config.toml"),
-        (
-            ["evaluate", "nowhere"],
-            "corral evaluate: nowhere is not the folder of a run: it holds no config.toml",
-        ),
+        (["evaluate", "nowhere"], "corral evaluate: nowhere is not the folder of a run: it holds no config.toml"),
     ],
 )
 def test_mistakes_get_one_line_and_status_two(argv, message, capsys, tmp_path, monkeypatch):
@@ -208,9 +198,7 @@ def test_resuming_shows_the_past_of_the_run(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_a_real_run_leaves_its_files_and_rows(trained, capsys):
     assert finish(loop.Run(trained, None, 1, False), False) == 0
-    assert (
-        "config.toml, metrics.csv, policy.npz, checkpoints/, events.out.tfevents.…" in capsys.readouterr().out
-    )
+    assert "config.toml, metrics.csv, policy.npz, checkpoints/, events.out.tfevents.…" in capsys.readouterr().out
     metrics = log.read(trained)
     assert metrics["iteration"].tolist() == [0]
     assert metrics.constraints == ["bombs"]
@@ -243,7 +231,5 @@ def test_a_finished_run_goes_on_when_its_iterations_are_raised(trained, capsys):
     assert main(["train", "point-gather", *TINY, "--iterations", "2", "--out", str(whole)]) == 0
     same = [c for c in log.read(whole).columns if "second" not in c]
     for column in same:
-        assert log.read(trained)[column].tolist() == pytest.approx(
-            log.read(whole)[column].tolist(), nan_ok=True, abs=0
-        )
+        assert log.read(trained)[column].tolist() == pytest.approx(log.read(whole)[column].tolist(), nan_ok=True, abs=0)
     assert (trained / "policy.npz").read_bytes() == (whole / "policy.npz").read_bytes()

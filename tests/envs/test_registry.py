@@ -16,9 +16,7 @@ def test_the_defaults_are_the_papers(robot):
 
 
 def test_names_are_three_robots_times_two_tasks():
-    assert set(envs.names()) == {
-        f"{r}-{t}" for r in ("point", "ant", "humanoid") for t in ("circle", "gather")
-    }
+    assert set(envs.names()) == {f"{r}-{t}" for r in ("point", "ant", "humanoid") for t in ("circle", "gather")}
 
 
 def test_parameters_can_be_changed_and_show_in_the_spec():
@@ -29,9 +27,7 @@ def test_parameters_can_be_changed_and_show_in_the_spec():
 
 
 def test_a_number_is_one_whichever_way_it_is_written():
-    assert envs.scenario("point-circle", d=12, max_steps=70.0) == envs.scenario(
-        "point-circle", d=12.0, max_steps=70
-    )
+    assert envs.scenario("point-circle", d=12, max_steps=70.0) == envs.scenario("point-circle", d=12.0, max_steps=70)
     assert envs.scenario("point-circle", min_steps=None, y_lim=3).task.y_lim == 3
 
 

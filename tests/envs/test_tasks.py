@@ -16,11 +16,7 @@ NOT_FALLEN, FALLEN = jnp.array(False), jnp.array(True)
 
 def robot_state(x=0.0, y=0.0, vx=0.0, vy=0.0, qpos=(0.0, 0.0, 0.0), wrench=()):
     return RobotState(
-        jnp.asarray(qpos),
-        jnp.zeros(3),
-        jnp.array([x, y, 0.5]),
-        jnp.array([vx, vy, 0.0]),
-        jnp.asarray(wrench, float),
+        jnp.asarray(qpos), jnp.zeros(3), jnp.array([x, y, 0.5]), jnp.array([vx, vy, 0.0]), jnp.asarray(wrench, float)
     )
 
 
@@ -98,9 +94,7 @@ def gather_score(task, layout, fallen=NOT_FALLEN, **state):
     return task.score(Point(), layout, robot_state(**state), jnp.zeros(2), fallen)
 
 
-@pytest.mark.parametrize(
-    ("x", "caught"), [(1.001, True), (1.0, False), (0.9, False), (2.5, True), (3.0, False)]
-)
+@pytest.mark.parametrize(("x", "caught"), [(1.001, True), (1.0, False), (0.9, False), (2.5, True), (3.0, False)])
 def test_an_object_closer_than_one_to_the_centre_of_mass_is_caught(x, caught):
     score = gather_score(Gather(apples=1, bombs=1), objects((2, 0), (-6, -6)), x=x)
     assert score.reward == (10 if caught else 0)

@@ -95,9 +95,7 @@ def job_of(small, tmp_path):
         found = plan.jobs(small, "tiny", tmp_path / "out", iterations=iterations)
         chosen = next(j for j in found if j.config.env == env and j.label == label)
         return replace(
-            chosen,
-            config=replace(chosen.config, seed=seed),
-            folder=RunDirectory(chosen.folder.parent).seed(seed).path,
+            chosen, config=replace(chosen.config, seed=seed), folder=RunDirectory(chosen.folder.parent).seed(seed).path
         )
 
     return job

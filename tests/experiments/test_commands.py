@@ -42,9 +42,7 @@ def test_a_finished_grid_is_drawn_without_training(file, finished, capsys):
 
 
 def test_the_grid_as_json_and_only_one_environment(file, finished, capsys):
-    assert (
-        main(["grid", str(file), "--out", str(finished), "--only", "point-gather", "--draw", "--json"]) == 0
-    )
+    assert main(["grid", str(file), "--out", str(finished), "--only", "point-gather", "--draw", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["unfinished"], report["stopped"], report["failures"]) == (0, "", {})
     assert report["files"][0] == str(finished / "data" / "small" / "point-gather.csv")
@@ -56,11 +54,7 @@ def test_the_grid_as_json_and_only_one_environment(file, finished, capsys):
     [
         (runner.Outcome({"a, b, seed 0": "it broke"}, "", 1), 1, "failed   a, b, seed 0: it broke"),
         (runner.Outcome({}, "asked", 3), 130, "stopped: 3 runs are unfinished; go on with: corral grid"),
-        (
-            runner.Outcome({}, "time", 3),
-            0,
-            "the time is over: 3 runs are unfinished; go on with: corral grid",
-        ),
+        (runner.Outcome({}, "time", 3), 0, "the time is over: 3 runs are unfinished; go on with: corral grid"),
     ],
 )
 def test_what_went_wrong_is_told_at_the_end(file, finished, capsys, monkeypatch, outcome, status, said):
@@ -71,21 +65,8 @@ def test_what_went_wrong_is_told_at_the_end(file, finished, capsys, monkeypatch,
 
 def test_the_options_reach_the_plan_and_the_runner(file, tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(
-        runner, "run", lambda jobs, progress, how: seen.append((jobs, how)) or runner.Outcome()
-    )
-    options = [
-        "--seeds",
-        "3",
-        "--iterations",
-        "9",
-        "--minutes",
-        "1.5",
-        "--together",
-        "2",
-        "--checkpoint-every",
-        "5",
-    ]
+    monkeypatch.setattr(runner, "run", lambda jobs, progress, how: seen.append((jobs, how)) or runner.Outcome())
+    options = ["--seeds", "3", "--iterations", "9", "--minutes", "1.5", "--together", "2", "--checkpoint-every", "5"]
     assert main(["grid", str(file), "--out", str(tmp_path / "o"), "--only", "point-gather", *options]) == 0
     jobs, how = seen[0]
     assert how == runner.How(1.5, 2, 5, None)
@@ -112,19 +93,7 @@ def test_figures_are_drawn_from_committed_data_alone(small, finished, tmp_path, 
     assert (results / "figures" / "fig1.png").is_file()
     assert "fig1.md" in capsys.readouterr().out
     assert (
-        main(
-            [
-                "reproduce",
-                "fig1",
-                "--from",
-                str(results),
-                "--out",
-                str(tmp_path / "o"),
-                "--only",
-                "point-gather",
-            ]
-        )
-        == 0
+        main(["reproduce", "fig1", "--from", str(results), "--out", str(tmp_path / "o"), "--only", "point-gather"]) == 0
     )
     assert "Point-Circle" not in (tmp_path / "o" / "figures" / "fig1.md").read_text()
 

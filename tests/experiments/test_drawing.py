@@ -71,19 +71,14 @@ def test_the_markdown_says_seeds_and_iterations(small):
     assert "## Point-Gather\n\nLimit: bombs 10." in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert rows[0].startswith("| run | seeds | iterations | return | return, IQM | C⁺ | C⁺, IQM | true C |")
-    assert rows[2].startswith(
-        "| CPO | 1 | 2 | 1.5 | 1.5 | 4.5 | 4.5 | 3.5 | 0 | 0 | 0% | 0 | 0 | 0 (1 of 1) |"
-    )
+    assert rows[2].startswith("| CPO | 1 | 2 | 1.5 | 1.5 | 4.5 | 4.5 | 3.5 | 0 | 0 | 0% | 0 | 0 | 0 (1 of 1) |")
     assert rows[-2].startswith("| CPO | 2 | 2 | 4 [2, 6] | 4 | 11 [11, 11] | 11 | 1.5 [1, 2] | 4 | 50% |")
     assert rows[-1].startswith("| PDO, ν₀ = 7 | 2 | 2 to 3 |")
     assert rows[-1].endswith("| never | never (0 of 2) |")
 
 
 def test_the_markdown_tells_each_runs_limit_where_they_differ_and_how_many_iterations_it_means(small):
-    curves = {
-        "CPO": [curve(0, [1, 2], [3, 4])],
-        "PDO, ν₀ = 7": [curve(0, np.ones(30), np.ones(30), limit=2.0)],
-    }
+    curves = {"CPO": [curve(0, [1, 2], [3, 4])], "PDO, ν₀ = 7": [curve(0, np.ones(30), np.ones(30), limit=2.0)]}
     found = tables.lines(small, Results("point-gather", ("bombs",), curves))
     rows = tables.markdown(small, found[:1]), tables.markdown(small, found)
     assert "Limit: bombs 10.\n\n| run | seeds | iterations | return |" in rows[0]
@@ -125,24 +120,16 @@ def drawn(monkeypatch, experiment, results, folder):
     return seen[-1], paths
 
 
-def test_the_figure_has_a_column_per_environment_and_the_limit_in_the_lower_panels(
-    small, monkeypatch, tmp_path
-):
+def test_the_figure_has_a_column_per_environment_and_the_limit_in_the_lower_panels(small, monkeypatch, tmp_path):
     shown, paths = drawn(monkeypatch, small, [CIRCLE, GATHER], tmp_path)
     assert [path.suffix for path in paths] == [".png", ".svg", ".pdf"]
     assert all(path.stat().st_size > 5000 for path in paths)
     top_left, top_right, low_left, low_right = shown.axes
     assert (top_left.get_title(), top_right.get_title()) == ("Point-Circle", "Point-Gather")
     assert (low_left.get_ylabel(), low_right.get_ylabel()) == ("cost C⁺", "C")
-    limits = [
-        line
-        for line in low_right.lines
-        if line.get_linestyle() == "--" and list(line.get_ydata()) == [10, 10]
-    ]
+    limits = [line for line in low_right.lines if line.get_linestyle() == "--" and list(line.get_ydata()) == [10, 10]]
     assert len(limits) == 1
-    mean = next(
-        line for line in low_left.lines if len(line.get_xdata()) == 2 and list(line.get_ydata()) == [4, 5]
-    )
+    mean = next(line for line in low_left.lines if len(line.get_xdata()) == 2 and list(line.get_ydata()) == [4, 5])
     assert mean.get_color() == COLOURS[0]
 
 
@@ -157,9 +144,7 @@ def test_runs_with_limits_of_their_own_have_them_in_their_colours(small, monkeyp
     labels = ("CPO", "PDO, ν₀ = 7", "third")
     runs = tuple(replace(small.runs[0], label=label) for label in labels)
     limits = (2.0, 5.0, 10.0)
-    curves = {
-        label: [curve(0, [1, 2], [3, 4], limit=limit)] for label, limit in zip(labels, limits, strict=True)
-    }
+    curves = {label: [curve(0, [1, 2], [3, 4], limit=limit)] for label, limit in zip(labels, limits, strict=True)}
     three = replace(small, runs=runs)
     shown, _ = drawn(monkeypatch, three, [Results("point-gather", ("bombs",), curves)], tmp_path)
     assert dashed(shown.axes[1]) == list(zip(limits, COLOURS, strict=False))
@@ -178,9 +163,7 @@ def test_what_is_not_known_leaves_a_gap_in_the_figure(small, monkeypatch, tmp_pa
     assert np.isfinite([shown.axes[0].get_ylim(), shown.axes[1].get_ylim()]).all()
 
 
-def test_a_seed_that_went_on_alone_is_drawn_thin_and_runs_far_above_the_limit_are_named(
-    small, monkeypatch, tmp_path
-):
+def test_a_seed_that_went_on_alone_is_drawn_thin_and_runs_far_above_the_limit_are_named(small, monkeypatch, tmp_path):
     shown, _ = drawn(monkeypatch, small, [GATHER], tmp_path)
     low = shown.axes[1]
     alone = [line for line in low.lines if list(line.get_xdata()) == [3]]

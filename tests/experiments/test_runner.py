@@ -175,10 +175,7 @@ def test_a_kill_loses_no_more_than_the_iterations_since_the_checkpoint(counter, 
 
 def test_two_processes_do_not_share_a_folder(tmp_path):
     with runner.alone(tmp_path / "out"):
-        with (
-            pytest.raises(CorralError, match="another process is working on"),
-            runner.alone(tmp_path / "out"),
-        ):
+        with pytest.raises(CorralError, match="another process is working on"), runner.alone(tmp_path / "out"):
             pass
         with runner.alone(tmp_path / "other"):
             pass

@@ -48,21 +48,9 @@ def test_a_file_says_what_is_run(small):
             'constraint = "shaped"',
             "plot: constraint must be one of cost, shaped_cost, got 'shaped'",
         ),
-        (
-            'constraint = "shaped_cost"',
-            "smoothing = 0",
-            "plot: smoothing must be at least 1, got 0",
-        ),
-        (
-            'constraint = "shaped_cost"',
-            "smoothing = 1.5",
-            "plot: smoothing must be a whole number, got 1.5",
-        ),
-        (
-            'constraint = "shaped_cost"',
-            "times_limit = 1",
-            "plot: times_limit must be above 1, got 1",
-        ),
+        ('constraint = "shaped_cost"', "smoothing = 0", "plot: smoothing must be at least 1, got 0"),
+        ('constraint = "shaped_cost"', "smoothing = 1.5", "plot: smoothing must be a whole number, got 1.5"),
+        ('constraint = "shaped_cost"', "times_limit = 1", "plot: times_limit must be above 1, got 1"),
         (
             'constraint = "shaped_cost"',
             "smoothing_in = { point-gather = 0 }",
@@ -105,11 +93,7 @@ def test_a_file_says_what_is_run(small):
             "runs 'CPO' and 'PDO, ν₀ = 7' are the same run in point-gather",
         ),
         ("seeds = 2", "seed = 2", "there is no key scale.tiny.seed; did you mean seeds?"),
-        (
-            "seeds = 2",
-            "seeds = 0",
-            "scale.tiny: seeds must be at least 1, got 0",
-        ),
+        ("seeds = 2", "seeds = 0", "scale.tiny: seeds must be at least 1, got 0"),
         (
             "seeds = 2",
             "task = { max_step = 9 }",
@@ -193,9 +177,7 @@ def test_figure_one_has_the_papers_parameters():
     assert algos["PDO"] == PDO(nu=0.0, rate=0.01)
     assert algos["PDO, ν₀ = 1000"] == PDO(nu=1000.0, rate=0.01)
     assert algos["TRPO"] == TRPO()
-    assert [e.environments for e in fig1.runs if e.label.endswith("1000")] == [
-        ("point-circle", "point-gather")
-    ]
+    assert [e.environments for e in fig1.runs if e.label.endswith("1000")] == [("point-circle", "point-gather")]
 
 
 def test_figures_three_and_four_have_the_papers_runs():

@@ -36,19 +36,12 @@ def test_a_list_of_lists_where_a_list_is_expected_makes_one_run_per_list():
 def test_a_list_where_one_value_is_expected_makes_one_run_per_value():
     assert labels(algo={"name": "pdo", "nu": [0, 10, 1000]}) == ["L, nu 0", "L, nu 10", "L, nu 1000"]
     assert labels(settings={"shape_costs": [True, False]}) == ["L, shape_costs true", "L, shape_costs false"]
-    assert labels(settings={"critic": {"method": ["adam", "natural"]}}) == [
-        "L, method adam",
-        "L, method natural",
-    ]
+    assert labels(settings={"critic": {"method": ["adam", "natural"]}}) == ["L, method adam", "L, method natural"]
     assert labels(settings={"task": {"y_lim": [3, 4]}}) == ["L, y_lim 3", "L, y_lim 4"]
 
 
 def test_what_is_no_sweep_is_left_as_it_is():
-    table = {
-        "label": "L",
-        "algo": {"name": "cpo"},
-        "settings": {"limit": [2, 5], "networks": {"hidden": [8]}},
-    }
+    table = {"label": "L", "algo": {"name": "cpo"}, "settings": {"limit": [2, 5], "networks": {"hidden": [8]}}}
     assert list(swept(table)) == [table]
     # One number for each constraint, as a list of one list.
     (own,) = swept({"label": "L", "algo": {"name": "pdo", "nu": [[0, 1000]]}})
@@ -69,9 +62,7 @@ def test_several_lists_make_their_product_with_names_that_differ():
 
 def test_a_file_with_sweeps_has_a_run_for_each_value(tmp_path):
     path = tmp_path / "sweep.toml"
-    path.write_text(
-        SMALL.replace("nu = 7", "nu = [7, 8]").replace('label = "CPO"', 'label = "CPO"\n' + LIMITS)
-    )
+    path.write_text(SMALL.replace("nu = 7", "nu = [7, 8]").replace('label = "CPO"', 'label = "CPO"\n' + LIMITS))
     experiment = spec.load(path)
     assert [run.label for run in experiment.runs] == [
         "CPO, limit 2",

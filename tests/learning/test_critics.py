@@ -46,9 +46,7 @@ def test_a_natural_step_is_the_one_of_the_written_out_fisher_matrix(step, fracti
     nets = stack_mlps(12, (2, 1, 1), "tanh", jax.random.key(3))
     x, rows = rng.normal(size=(40, 2)), rng.random(40) < 0.8
     y = np.sin(2 * x @ rng.normal(size=(2, 12))) + rng.normal(size=12)
-    stepped = jax.jit(lambda nets: fit._natural_step(nets, *map(jnp.asarray, (x, y, rows)), step, fraction))(
-        nets
-    )
+    stepped = jax.jit(lambda nets: fit._natural_step(nets, *map(jnp.asarray, (x, y, rows)), step, fraction))(nets)
     kinds = set()
     for k in range(12):
         expected, overshot, better = natural_step_by_matrices(
@@ -243,13 +241,9 @@ def test_one_pass_takes_every_row_that_may_be_learned_from_once_and_no_other():
     start = fit._Fit(critics.nets, critics.optimizer, critics.nets, jnp.zeros(3), zero, zero)
     _, optimizer = fit._adam_epoch(start, x, y, rows, critic, jax.random.key(0))
     assert int(optimizer[0].count) == 1
-    gradient = jax.grad(lambda nets: jnp.sum(jnp.mean((apply_stacked(nets, x) - y)[rows] ** 2, axis=0)))(
-        critics.nets
-    )
+    gradient = jax.grad(lambda nets: jnp.sum(jnp.mean((apply_stacked(nets, x) - y)[rows] ** 2, axis=0)))(critics.nets)
     # Adam's mean after one step is a tenth of the gradient: 0.9 · 0 + 0.1 · g.
-    jax.tree.map(
-        lambda m, g: np.testing.assert_allclose(m, 0.1 * g, rtol=1e-4, atol=1e-6), optimizer[0].mu, gradient
-    )
+    jax.tree.map(lambda m, g: np.testing.assert_allclose(m, 0.1 * g, rtol=1e-4, atol=1e-6), optimizer[0].mu, gradient)
 
 
 def test_padding_adds_no_steps():
@@ -303,9 +297,7 @@ def test_the_share_held_out_is_exact_at_least_one_episode_and_never_all(episodes
     batch = batch_of([2] * episodes, np.zeros((2 * episodes, 1)))
     present = np.arange(episodes) < episodes - absent
     batch = batch._replace(present=jnp.asarray(present))
-    draws = np.asarray(
-        jax.vmap(lambda k: fit._held_out(batch, share, k))(jax.random.split(jax.random.key(0), 200))
-    )
+    draws = np.asarray(jax.vmap(lambda k: fit._held_out(batch, share, k))(jax.random.split(jax.random.key(0), 200)))
     np.testing.assert_array_equal(draws.sum(1), count)
     # Every episode that is there is drawn as often as any other, to five deviations; one that is not, never.
     p = count / present.sum()
@@ -320,17 +312,13 @@ def test_the_share_held_out_is_exact_at_least_one_episode_and_never_all(episodes
 @pytest.mark.parametrize("critic", [Critic(), Critic("adam", epochs=3, held_out=0.3, minibatch=20)])
 def test_values_are_in_the_units_of_the_returns(critic, float64):
     """1000 times the returns plus 5 are 1000 times the values plus 5."""
-    batch, elapsed, returns = jax.tree.map(
-        lambda x: x.astype(float) if x.dtype == np.float32 else x, noisy_problem()
-    )
+    batch, elapsed, returns = jax.tree.map(lambda x: x.astype(float) if x.dtype == np.float32 else x, noisy_problem())
     # Five parameters, which conjugate gradients solve for; truncated they would magnify rounding.
     critics = fit.make_critics(2, 2, Networks(hidden=(1,)), critic, jax.random.key(0))
 
     @jax.jit
     def values(returns):
-        return fit.fit_critics(critics, batch, elapsed, returns, critic, jax.random.key(1))(
-            batch.obs, elapsed
-        )
+        return fit.fit_critics(critics, batch, elapsed, returns, critic, jax.random.key(1))(batch.obs, elapsed)
 
     plain, scaled = values(returns), values(1000 * returns + 5)
     np.testing.assert_allclose(scaled, 1000 * plain + 5, rtol=1e-6, atol=1e-3)

@@ -14,10 +14,7 @@ rng = np.random.default_rng(0)
 
 @pytest.mark.parametrize(
     "z",
-    [
-        Gaussian(rng.normal(size=(4, 3)), rng.normal(size=(4, 3))),
-        Categorical(rng.normal(size=(4, 5))),
-    ],
+    [Gaussian(rng.normal(size=(4, 3)), rng.normal(size=(4, 3))), Categorical(rng.normal(size=(4, 5)))],
     ids=["gaussian", "categorical"],
 )
 def test_the_metric_multiplies_by_the_hessian_of_the_divergence(z, float64):
@@ -45,11 +42,7 @@ def test_the_metric_multiplies_by_the_hessian_of_the_divergence(z, float64):
             Gaussian(jnp.zeros((4, 2)), jnp.zeros((4, 2))),
             "log_std must have shape (4, 2) = as mean",
         ),
-        (
-            Categorical(jnp.ones((3, 2))),
-            Categorical(jnp.ones(3)),
-            "v.logits must have shape (3, 2) = as logits",
-        ),
+        (Categorical(jnp.ones((3, 2))), Categorical(jnp.ones(3)), "v.logits must have shape (3, 2) = as logits"),
     ],
 )
 def test_a_metric_refuses_shapes_that_do_not_fit(z, v, message):

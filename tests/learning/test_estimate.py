@@ -16,9 +16,7 @@ def batch_of(lengths, rows=None, m=1):
     n = sum(lengths)
     rows = rows or n
     t = np.concatenate([np.arange(k) for k in lengths] + [np.zeros(rows - n, int)])
-    episode = np.concatenate(
-        [np.full(k, e) for e, k in enumerate(lengths)] + [np.full(rows - n, len(lengths) - 1)]
-    )
+    episode = np.concatenate([np.full(k, e) for e, k in enumerate(lengths)] + [np.full(rows - n, len(lengths) - 1)])
     last = np.zeros(rows, bool)
     last[np.cumsum(lengths) - 1] = True
     return Batch(
@@ -88,9 +86,7 @@ def test_explained_variance_is_one_for_the_truth_and_zero_for_the_mean():
     valid = jnp.asarray([True, True, True, False])
     target = jnp.asarray([[1.0], [2], [4], [100]])
     assert estimate.explained_variance(target, target, valid)[0] == 1
-    np.testing.assert_allclose(
-        estimate.explained_variance(jnp.full((4, 1), 7.0), target, valid), 0, atol=1e-6
-    )
+    np.testing.assert_allclose(estimate.explained_variance(jnp.full((4, 1), 7.0), target, valid), 0, atol=1e-6)
     assert estimate.explained_variance(target, jnp.ones((4, 1)), valid)[0] == 0
 
 

@@ -39,8 +39,7 @@ def test_divergences_and_entropies_are_their_integrals(float64):
 def test_the_divergence_is_summed_over_action_dimensions(float64):
     z, old = gaussian(4), gaussian(5)
     parts = [
-        distributions.kl(*(Gaussian(d.mean[:, k : k + 1], d.log_std[:, k : k + 1]) for d in (z, old)))
-        for k in range(3)
+        distributions.kl(*(Gaussian(d.mean[:, k : k + 1], d.log_std[:, k : k + 1]) for d in (z, old))) for k in range(3)
     ]
     np.testing.assert_allclose(distributions.kl(z, old), sum(parts), rtol=1e-12)
 
@@ -72,9 +71,7 @@ def test_a_policy_survives_being_flattened(action, normalize):
     policy = networks.make_policy(spec, Networks(normalize_observations=normalize), jax.random.key(0))
     flat = networks.flatten(policy)
     assert eqx.tree_equal(flat.policy(flat.theta), policy)
-    expected = (
-        3 * 64 + 64 + 64 * 32 + 32 + 32 * action.size + action.size + (action.size if action == Box(2) else 0)
-    )
+    expected = 3 * 64 + 64 + 64 * 32 + 32 + 32 * action.size + action.size + (action.size if action == Box(2) else 0)
     assert flat.theta.shape == (expected,)
 
 
@@ -123,9 +120,7 @@ def test_a_product_in_pieces_is_the_product_and_so_are_its_derivatives(float64):
     dx, dW = jnp.asarray(rng.normal(size=(12, 3))), jnp.asarray(rng.normal(size=(3, 2)))
     value, tangent = jax.jvp(lambda x, W: networks.in_pieces(x, W, 4), (x, W), (dx, dW))
     np.testing.assert_allclose(value, np.asarray(x) @ np.asarray(W), rtol=1e-12)
-    np.testing.assert_allclose(
-        tangent, np.asarray(dx) @ np.asarray(W) + np.asarray(x) @ np.asarray(dW), rtol=1e-12
-    )
+    np.testing.assert_allclose(tangent, np.asarray(dx) @ np.asarray(W) + np.asarray(x) @ np.asarray(dW), rtol=1e-12)
     _, pull = jax.vjp(lambda x, W: networks.in_pieces(x, W, 4), x, W)
     for found, expected in zip(pull(y), (np.asarray(y) @ np.asarray(W).T, np.asarray(x).T @ y), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12)

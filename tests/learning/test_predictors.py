@@ -54,10 +54,7 @@ def test_a_predictor_learns_where_the_danger_begins_and_rows_that_are_not_valid_
     shaping = Shaping(steps=200, hidden=8, learning_rate=0.05)
     learned = jax.jit(
         lambda obs, targets: prediction.fit_predictors(
-            prediction.make_predictors(1, 1, shaping, jax.random.key(0)),
-            batch._replace(obs=obs),
-            targets,
-            shaping,
+            prediction.make_predictors(1, 1, shaping, jax.random.key(0)), batch._replace(obs=obs), targets, shaping
         )
     )
     found = learned(batch.obs, targets)

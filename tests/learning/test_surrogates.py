@@ -26,9 +26,7 @@ class Problem:
         spec = EnvSpec("toy", 2, KINDS[kind], 10)
         policy = networks.make_policy(spec, Networks(hidden=(2,)), jax.random.key(seed))
         arrays, static = eqx.partition(policy, eqx.is_inexact_array)
-        policy = eqx.combine(
-            jax.tree.map(lambda a: jnp.asarray(rng.normal(size=a.shape)) * 0.7, arrays), static
-        )
+        policy = eqx.combine(jax.tree.map(lambda a: jnp.asarray(rng.normal(size=a.shape)) * 0.7, arrays), static)
         self.gamma, self.n = gamma, sum(LENGTHS)
         self.obs = rng.normal(size=(ROWS, 2))
         self.action = rng.normal(size=(ROWS, 2)) if kind == "gaussian" else rng.integers(0, 3, ROWS)
@@ -94,9 +92,7 @@ class Problem:
             out, log_std = self.numbers(theta, rows)
             return out if log_std is None else np.concatenate([out, np.broadcast_to(log_std, out.shape)], 1)
 
-        J = np.stack(
-            [(flat(self.theta + h * e) - flat(self.theta - h * e)) / (2 * h) for e in np.eye(p)], axis=-1
-        )
+        J = np.stack([(flat(self.theta + h * e) - flat(self.theta - h * e)) / (2 * h) for e in np.eye(p)], axis=-1)
         if log_std is None:
             q = np.exp(out) / np.exp(out).sum(1, keepdims=True)
             M = np.stack([np.diag(x) - np.outer(x, x) for x in q])

@@ -275,9 +275,7 @@ def test_reward_advantages_are_standardised_and_cost_advantages_only_centred(con
     # And what is not valid weighs nothing.
     np.testing.assert_array_equal(np.asarray(samples.weight)[~it.valid], 0)
     np.testing.assert_array_equal(np.asarray(samples.cost_weight)[~it.valid], 0)
-    np.testing.assert_allclose(
-        [np.sum(samples.weight), *np.sum(samples.cost_weight, 0)], [1, 5, 5], rtol=1e-6
-    )
+    np.testing.assert_allclose([np.sum(samples.weight), *np.sum(samples.cost_weight, 0)], [1, 5, 5], rtol=1e-6)
 
 
 def test_rewards_that_do_not_vary_give_no_advantage_instead_of_a_division_by_zero(constrained):

@@ -171,21 +171,14 @@ class Browser:
         logged = [
             e
             for e in self.events
-            if (
-                e.get("method") == "Runtime.consoleAPICalled"
-                and e["params"]["type"] in ("error", "warning", "assert")
-            )
+            if (e.get("method") == "Runtime.consoleAPICalled" and e["params"]["type"] in ("error", "warning", "assert"))
             or e.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded")
         ]
         return [event["params"] for event in logged]
 
     def requests(self) -> list[str]:
         """Addresses that something was asked of."""
-        return [
-            e["params"]["request"]["url"]
-            for e in self.events
-            if e.get("method") == "Network.requestWillBeSent"
-        ]
+        return [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
 
 
 def pytest_collection_modifyitems(items):
@@ -213,12 +206,7 @@ def write_run(folder: Path, config: Config, done: int, value=lambda k: float(k),
     cases = ("inside", "boundary", "feasible_recovery", "recovery")
     for k in range(done):
         row = {"iteration": k, "env_steps": 1000 * (k + 1), "return": value(k), "return_se": 0.25}
-        row |= {
-            "kl": 0.001 * (k % 7),
-            "entropy": 2 - 0.01 * k,
-            "case": cases[k % 4],
-            "accepted": int(k % 9 != 8),
-        }
+        row |= {"kl": 0.001 * (k % 7), "entropy": 2 - 0.01 * k, "case": cases[k % 4], "accepted": int(k % 9 != 8)}
         for c in spec.constraints:
             # Over the limit in the first 8 iterations.
             row |= {f"cost_{c.name}": 2 * c.limit * 8 / (k + 9), f"limit_{c.name}": c.limit}

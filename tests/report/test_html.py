@@ -19,9 +19,7 @@ from corral.running.directory import RunDirectory
 
 
 def data_of(page: Path) -> dict:
-    (found,) = re.findall(
-        r'<script id="data" type="application/json">(.*?)</script>', page.read_text(), re.DOTALL
-    )
+    (found,) = re.findall(r'<script id="data" type="application/json">(.*?)</script>', page.read_text(), re.DOTALL)
     return json.loads(found)
 
 
@@ -53,9 +51,7 @@ def test_the_page_holds_every_run_with_its_curves(page, tree):
 
 def test_the_page_asks_nothing_of_anybody(page):
     text = page.read_text()
-    assert set(re.findall(r"https?://[^\"' ]*", text)) == {
-        "http://www.w3.org/2000/svg"
-    }  # a name, not an address
+    assert set(re.findall(r"https?://[^\"' ]*", text)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
     assert not re.search(r"\b(?:src|href)=|@import|url\((?!#)|fetch\(|XMLHttpRequest|WebSocket", text)
 
 
@@ -129,12 +125,7 @@ def test_columns_have_five_digits_and_constant_ones_are_a_single_value():
 
 
 def test_unknown_limits_and_environments_are_no_obstacle():
-    columns = {
-        "iteration": np.arange(2),
-        "return": np.ones(2),
-        "cost_z": np.ones(2),
-        "shaped_cost_z": np.ones(2),
-    }
+    columns = {"iteration": np.arange(2), "return": np.ones(2), "cost_z": np.ones(2), "shaped_cost_z": np.ones(2)}
     metrics = log.Metrics(columns | {"limit_z": np.array([np.nan, np.inf])})
     (group,) = contents.groups(
         runs.group([runs.Run(Path("nowhere"), Config("mine"), metrics)]), lambda done, total: None

@@ -23,9 +23,7 @@ def file(tree, tmp_path_factory):
 @pytest.fixture
 def page(browser, file):
     """The page, freshly loaded from the disk; whatever a test does with it, it must not complain."""
-    browser.send(
-        "Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False
-    )
+    browser.send("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
     browser.open(file)
     yield browser
     assert browser.complaints() == []
@@ -40,9 +38,7 @@ def test_it_loads_from_the_disk_and_draws(page):
     assert page.run("document.title") == "point-circle, point-gather · Corral report"
     assert page.count(".chart") == 4
     assert [curves(page, chart) for chart in (1, 2, 3, 4)] == [2, 2, 2, 2]
-    drawn = page.run(
-        "[...document.querySelectorAll('path.mean')].map((p) => p.getAttribute('d').split('L').length)"
-    )
+    drawn = page.run("[...document.querySelectorAll('path.mean')].map((p) => p.getAttribute('d').split('L').length)")
     assert drawn == [30] * 8  # a point for each iteration
     assert page.texts(".chart:nth-child(2) .limit-text") == ["limit 5"]
     assert page.texts("#cases .strips > g > title + text") == ["CPO, seed 0", "CPO, seed 1"]
@@ -52,18 +48,13 @@ def test_it_loads_from_the_disk_and_draws(page):
     (table,) = page.texts("#table-about")
     assert table.startswith("Means over the last 20 iterations (all those of shorter runs) and all seeds")
     assert page.count("#paths svg.map") == 2
-    assert page.run(
-        "[...document.querySelectorAll('#paths path')].every((p) => !p.getAttribute('d').includes('NaN'))"
-    )
+    assert page.run("[...document.querySelectorAll('#paths path')].every((p) => !p.getAttribute('d').includes('NaN'))")
     assert page.run("typeof hurt") == "undefined"
 
 
 def test_a_click_in_the_legend_hides_a_group_and_shows_it_again(page):
     page.click('#legend [data-group="0"]')
-    assert (
-        page.run("document.querySelector('#legend [data-group=\"0\"]').getAttribute('aria-pressed')")
-        == "false"
-    )
+    assert page.run("document.querySelector('#legend [data-group=\"0\"]').getAttribute('aria-pressed')") == "false"
     assert curves(page) == 1
     assert page.count('path.mean[data-group="0"]') == 0
     assert page.count("#paths svg.map") == 1
@@ -182,9 +173,7 @@ def test_it_follows_the_theme_and_the_width_of_the_window(page):
     page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
     assert (dark, page.run(ground)) == ("rgb(20, 24, 27)", "rgb(255, 255, 255)")
     for width in (900, 480):
-        page.send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
-        )
+        page.send("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         page.frame()
         page.frame()
         assert page.run("document.documentElement.scrollWidth") <= width

@@ -14,29 +14,17 @@ def write_run(directory, config, values, names=("bombs",), iterations=30):
     RunDirectory(directory).begin(config)
     run = RunDirectory(directory).open_log(log.columns(names), None)
     for k in range(iterations):
-        row = {
-            "iteration": k,
-            "env_steps": 1000 * (k + 1),
-            "return": values(k),
-            "return_se": 0.1,
-            "case": "inside",
-        }
+        row = {"iteration": k, "env_steps": 1000 * (k + 1), "return": values(k), "return_se": 0.1, "case": "inside"}
         for name in names:
             row |= {f"cost_{name}": 0.25, f"cost_se_{name}": 0.01, f"limit_{name}": 0.75}
-            row |= {
-                f"shaped_cost_{name}": 0.5,
-                f"shaped_cost_se_{name}": 0.01,
-                f"effective_limit_{name}": 0.75,
-            }
+            row |= {f"shaped_cost_{name}": 0.5, f"shaped_cost_se_{name}": 0.01, f"effective_limit_{name}": 0.75}
         run.append(row)
     run.close()
 
 
 def texts(path) -> list[str]:
     svg = path.read_text()
-    return [
-        re.sub("<[^>]*>", "", text).strip() for text in re.findall(r"<text[^>]*>.*?</text>", svg, re.DOTALL)
-    ]
+    return [re.sub("<[^>]*>", "", text).strip() for text in re.findall(r"<text[^>]*>.*?</text>", svg, re.DOTALL)]
 
 
 def test_one_seed_gives_a_picture_with_the_means_of_the_last_twenty_iterations(tmp_path):
@@ -75,9 +63,7 @@ def test_the_number_of_constraints_is_the_number_of_panels_below_the_return(tmp_
         )
         == 2
     )
-    assert not any(
-        text.startswith("cost ") for text in texts(run_figure(tmp_path / "none").with_suffix(".svg"))
-    )
+    assert not any(text.startswith("cost ") for text in texts(run_figure(tmp_path / "none").with_suffix(".svg")))
 
 
 def test_a_run_without_iterations_says_so(tmp_path):

@@ -52,9 +52,7 @@ def test_seeds_of_one_configuration_are_a_group_however_long_they_ran(tmp_path):
 
 def test_a_seed_trained_twice_is_no_second_seed(tmp_path):
     config = Config("point-circle")
-    groups = runs.group(
-        [a_run(tmp_path / "mon" / "seed-0", config), a_run(tmp_path / "tue" / "seed-0", config)]
-    )
+    groups = runs.group([a_run(tmp_path / "mon" / "seed-0", config), a_run(tmp_path / "tue" / "seed-0", config)])
     assert [group.label for group in groups] == ["CPO mon", "CPO tue"]
 
 

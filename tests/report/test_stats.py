@@ -11,9 +11,7 @@ from corral.report import stats
 
 def test_the_bootstrap_agrees_with_the_enumeration_of_all_resamples():
     values = np.array([1.0, 2.0, 4.0, 8.0])
-    means = np.sort(
-        [np.mean(draw) for draw in itertools.product(values, repeat=4)]
-    )  # 256 equally likely ones
+    means = np.sort([np.mean(draw) for draw in itertools.product(values, repeat=4)])  # 256 equally likely ones
     low, high = stats.bootstrap(values, 200_000)
     # Means of four such values are multiples of ¼: the quantiles of the two distributions are the same number.
     assert (low, high) == (means[int(0.025 * 256)], means[int(0.975 * 256)])

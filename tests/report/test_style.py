@@ -74,36 +74,18 @@ FORMAT = "path must end in .pdf, .png, .svg, got 'a.doc'"
         (bounds_figure, (found, 3, 1, 0, png), "actions must be at least 2, got 1"),
         (bounds_figure, (found, 3, 2, -1, png), "seed must be at least 0, got -1"),
         (bounds_figure, (found, 3, 2, 0, Path("a.doc")), FORMAT),
-        (
-            progress_figure,
-            (world.cmdp, run, run, best, png),
-            "world must be an instance of Gridworld, got CMDP",
-        ),
+        (progress_figure, (world.cmdp, run, run, best, png), "world must be an instance of Gridworld, got CMDP"),
         (progress_figure, (world, run, run, None, png), "best must be an instance of Optimum, got NoneType"),
         (progress_figure, (world, elsewhere, run, best, png), "cpo must be a run on the CMDP of world"),
-        (
-            progress_figure,
-            (world, run, elsewhere, best, png),
-            "guaranteed must be a run on the CMDP of world",
-        ),
+        (progress_figure, (world, run, elsewhere, best, png), "guaranteed must be a run on the CMDP of world"),
         (progress_figure, (world, run, run, best, Path("a.doc")), FORMAT),
-        (
-            grid_figure,
-            (world.cmdp, {"a": run.start}, png),
-            "world must be an instance of Gridworld, got CMDP",
-        ),
+        (grid_figure, (world.cmdp, {"a": run.start}, png), "world must be an instance of Gridworld, got CMDP"),
         (grid_figure, (world, {}, png), "policies must not be empty"),
-        (
-            grid_figure,
-            (world, {"a": old}, png),
-            "policies['a'].d must have shape (4,) = the states of world, got (3,)",
-        ),
+        (grid_figure, (world, {"a": old}, png), "policies['a'].d must have shape (4,) = the states of world, got (3,)"),
         (grid_figure, (world, {"a": run.start}, Path("a.doc")), FORMAT),
     ],
 )
-def test_figures_answer_bad_input_with_one_line_that_names_the_argument(
-    function, arguments, message, no_type_checks
-):
+def test_figures_answer_bad_input_with_one_line_that_names_the_argument(function, arguments, message, no_type_checks):
     with pytest.raises(CorralError) as caught:
         enter(function(*arguments))
     assert str(caught.value) == message

@@ -149,19 +149,12 @@ def test_an_episode_that_ends_in_both_ways_at_once_was_not_cut_off():
 @pytest.mark.parametrize(
     ("horizon", "rows", "robots", "expected"),
     [
-        (
-            500,
-            125_000,
-            367,
-            (9, 100),
-        ),  # 500 + ⌈340.6⌉ = 841 steps at most: nine stretches, asked after the 500th step
+        (500, 125_000, 367, (9, 100)),  # 500 + ⌈340.6⌉ = 841 steps at most: nine stretches, asked after the 500th step
         (750, 0, 1, (8, 94)),  # 752 steps, not 800
         (65, 0, 1, (1, 65)),
     ],
 )
-def test_whether_all_have_ended_is_asked_when_episodes_of_full_length_are_over(
-    horizon, rows, robots, expected
-):
+def test_whether_all_have_ended_is_asked_when_episodes_of_full_length_are_over(horizon, rows, robots, expected):
     assert device._stretches(horizon, horizon + -(-rows // robots)) == expected
 
 

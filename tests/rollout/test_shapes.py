@@ -33,9 +33,7 @@ def test_programs_that_update_are_compiled_before_the_first_batch_of_a_shape(whe
     configs = [Config("toy", TRPO(), batch_size=40, networks=TINY, seed=s) for s in range(seeds)]
     trainer = Trainer(configs, env)
     expected = []
-    monkeypatch.setattr(
-        "corral.running.programs.Program.compile", lambda group, state, shapes: expected.append(shapes)
-    )
+    monkeypatch.setattr("corral.running.programs.Program.compile", lambda group, state, shapes: expected.append(shapes))
     state = trainer.initial()
     plan = trainer.plan(state, None)
     trainer.iterate(state, plan)

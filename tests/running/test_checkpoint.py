@@ -37,8 +37,7 @@ def same(a: State, b: State) -> bool:
 
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     return jax.tree.structure(a) == jax.tree.structure(b) and all(
-        type(x) is type(y) and plain(x).dtype == plain(y).dtype and np.array_equal(plain(x), plain(y))
-        for x, y in pairs
+        type(x) is type(y) and plain(x).dtype == plain(y).dtype and np.array_equal(plain(x), plain(y)) for x, y in pairs
     )
 
 
@@ -174,9 +173,7 @@ while True:
 """
 
 
-def test_a_process_killed_at_any_moment_leaves_a_whole_checkpoint_no_older_than_the_last_it_reported(
-    tmp_path,
-):
+def test_a_process_killed_at_any_moment_leaves_a_whole_checkpoint_no_older_than_the_last_it_reported(tmp_path):
     rng = np.random.default_rng(1)
     start = 0
     for _ in range(5):

@@ -74,12 +74,7 @@ def test_a_folder_is_a_run_or_holds_its_seeds_in_order(tmp_path):
     for seed in (0, 9, 10, 11):
         begun(tmp_path / f"seed-{seed}")
     (tmp_path / "seed-5").mkdir()  # nothing in it
-    assert [run.path.name for run in RunDirectory.find(tmp_path)] == [
-        "seed-0",
-        "seed-9",
-        "seed-10",
-        "seed-11",
-    ]
+    assert [run.path.name for run in RunDirectory.find(tmp_path)] == ["seed-0", "seed-9", "seed-10", "seed-11"]
     assert RunDirectory.find(tmp_path)[1].whole == tmp_path
     with pytest.raises(CorralError, match=r"holds 4 seeds: choose one of .*seed-0, .*seed-9"):
         RunDirectory.find_one(tmp_path)
@@ -156,9 +151,7 @@ def test_the_newest_checkpoint_that_all_runs_have_and_that_can_be_read_is_taken(
     assert "000003.npz is damaged or cut short" in notes[0]
     for path in runs[0].checkpoints().values():
         path.write_bytes(b"no zip")
-    with pytest.raises(
-        CorralError, match=r"none of the 2 checkpoints under .*a can be used .*corral train --config"
-    ):
+    with pytest.raises(CorralError, match=r"none of the 2 checkpoints under .*a can be used .*corral train --config"):
         folders.restore(runs, [{"x": jnp.zeros(2)}] * 2, notes.append)
 
 

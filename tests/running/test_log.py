@@ -45,13 +45,7 @@ def test_rows_come_back_with_the_values_and_kinds_they_had(tmp_path):
 def test_numbers_are_written_as_short_as_their_precision_allows(tmp_path):
     run = RunLog(tmp_path, ["iteration", "a", "b", "c", "d"], None)
     run.append(
-        {
-            "iteration": np.int32(1),
-            "a": np.float32(0.1),
-            "b": 0.1 + 0.2,
-            "c": float("nan"),
-            "d": np.float32(1e-30),
-        }
+        {"iteration": np.int32(1), "a": np.float32(0.1), "b": 0.1 + 0.2, "c": float("nan"), "d": np.float32(1e-30)}
     )
     run.append({"iteration": 2, "a": np.array(2.5), "b": -np.inf, "d": 10**12})
     run.close()
@@ -187,9 +181,7 @@ def test_tensorboard_gets_the_numbers_of_every_row(tmp_path):
     [path] = tmp_path.glob("events.out.tfevents.*")
     content = path.read_bytes()
     for tag, value in (("run/return", 2.5), ("a/cost", 0.25), ("a/limit", 1.0)):
-        assert (
-            tag.encode() + b"\x15" + struct.pack("<f", value) in content
-        )  # field 2, a float, follows the tag
+        assert tag.encode() + b"\x15" + struct.pack("<f", value) in content  # field 2, a float, follows the tag
     assert b"case" not in content
 
 

@@ -43,13 +43,9 @@ def assert_same_run(a, b):
     assert (a / "policy.npz").read_bytes() == (b / "policy.npz").read_bytes()
 
 
-@pytest.mark.parametrize(
-    "name", ["cpo", *(pytest.param(n, marks=pytest.mark.slow) for n in ("trpo", "pdo", "fpo"))]
-)
+@pytest.mark.parametrize("name", ["cpo", *(pytest.param(n, marks=pytest.mark.slow) for n in ("trpo", "pdo", "fpo"))])
 def test_a_resumed_run_repeats_the_uninterrupted_one_bit_for_bit(name, tmp_path):
-    critic = (
-        Critic("adam", epochs=2, held_out=0.1, minibatch=200, sees_time=True) if name == "cpo" else Critic()
-    )
+    critic = Critic("adam", epochs=2, held_out=0.1, minibatch=200, sees_time=True) if name == "cpo" else Critic()
     config = replace(BASE, algo=ALGOS[name], critic=critic)
     trainer = Trainer([replace(config, seed=3)], Walk())
     whole = tmp_path / "whole"
@@ -112,9 +108,7 @@ def test_algorithms_and_numbers_side_by_side_are_the_runs_they_would_be_alone(tm
         alone = tmp_path / f"alone-{i}"
         train(Trainer([config], Walk()), [alone])
         for name in ("return", "cost_near", "cost_far", "kl"):
-            np.testing.assert_allclose(
-                log.read(folders[i])[name], log.read(alone)[name], rtol=2e-2, atol=2e-3
-            )
+            np.testing.assert_allclose(log.read(folders[i])[name], log.read(alone)[name], rtol=2e-2, atol=2e-3)
         assert log.read(folders[i])["nu_near"][0] == pytest.approx([0.1, 0.0, 5.0][i])
     # And all of them go on from their checkpoints, each from its own.
     again = [tmp_path / f"again-{i}" for i in range(3)]
@@ -130,9 +124,7 @@ def test_algorithms_and_numbers_side_by_side_are_the_runs_they_would_be_alone(tm
 def test_what_an_environment_breaks_is_named_and_what_was_learned_is_kept(tmp_path):
     where = tmp_path / "run"
     trainer = Trainer([replace(BASE, algo=TRPO())], Walk(poison=1.0))
-    with pytest.raises(
-        CorralError, match=r"walk handed out nan as reward at step 4 of an episode, in iteration 0"
-    ):
+    with pytest.raises(CorralError, match=r"walk handed out nan as reward at step 4 of an episode, in iteration 0"):
         train(trainer, [where])
     assert list(checkpoint.checkpoints(where / "checkpoints")) == []  # nothing was learned before it
 
@@ -186,11 +178,7 @@ def test_a_gymnasium_id_is_trained_evaluated_and_resumed_from_its_folder_alone(s
 @pytest.mark.parametrize(
     ("env", "limit", "message"),
     [
-        (
-            "tests/Slide-v0",
-            (1.0, 2.0),
-            "limit may be one number for tests/Slide-v0, that of the cost in its info",
-        ),
+        ("tests/Slide-v0", (1.0, 2.0), "limit may be one number for tests/Slide-v0, that of the cost in its info"),
         ("tests/Slide-v0", (), r"brings no constraint, and CPO needs one.*--limit"),
         ("corral/PointCircle-v0", (1.0,), "states no max_episode_steps .*--task max_episode_steps N"),
         ("Slyde-v0", (1.0,), "Gymnasium cannot make Slyde-v0: .*doesn't exist"),

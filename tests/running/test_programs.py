@@ -209,6 +209,4 @@ def test_where_multipliers_start_is_a_number_of_the_initial_state():
     config = replace(BASE, algo=PDO())
     start = jax.jit(lambda own: update.init(with_numbers(config, own), SPEC, jax.random.key(0)).algo.nu)
     np.testing.assert_array_equal(start(jax.tree.map(jnp.float32, numbers(config))), [0])
-    np.testing.assert_array_equal(
-        start(jax.tree.map(jnp.float32, numbers(config) | {"algo.nu": 1000.0})), [1000]
-    )
+    np.testing.assert_array_equal(start(jax.tree.map(jnp.float32, numbers(config) | {"algo.nu": 1000.0})), [1000])

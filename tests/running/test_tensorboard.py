@@ -121,14 +121,7 @@ def test_a_file_is_whole_after_every_addition_without_closing(tmp_path):
 
 
 def test_tags_group_by_constraint_and_leave_out_words():
-    row = {
-        "kl": 0.01,
-        "cost_a": 1,
-        "cost_b_a": 2,
-        "rejected_cost_a": 3,
-        "case": "INSIDE",
-        "explained_variance": 0.5,
-    }
+    row = {"kl": 0.01, "cost_a": 1, "cost_b_a": 2, "rejected_cost_a": 3, "case": "INSIDE", "explained_variance": 0.5}
     assert tags(row, ["a", "b_a"]) == {
         "run/kl": 0.01,
         "a/cost": 1.0,

@@ -89,8 +89,7 @@ def test_what_an_environment_breaks_after_the_last_step_of_an_episode_is_named_t
     trainer = Trainer([replace(BASE, algo=TRPO())], Walk(poison_end=1.0))
     state = trainer.initial()
     with pytest.raises(
-        CorralError,
-        match=r"walk handed out NaN or infinity as the observation after the last step of an episode",
+        CorralError, match=r"walk handed out NaN or infinity as the observation after the last step of an episode"
     ):
         trainer.iterate(state, trainer.plan(state, None))
 
@@ -140,9 +139,7 @@ def test_what_is_promised_of_a_discounted_cost_is_what_happens_to_it_whatever_a_
 
 def test_the_step_that_was_judged_is_the_step_that_is_taken_where_observations_are_normalised():
     """Statistics that changed by much after the update would make another policy of it: δ is 0.01."""
-    config = Config(
-        "point-circle", TRPO(), batch_size=3000, networks=replace(TINY, normalize_observations=True)
-    )
+    config = Config("point-circle", TRPO(), batch_size=3000, networks=replace(TINY, normalize_observations=True))
     trainer = Trainer([config], envs.make("point-circle"))
     state = trainer.initial()
     plan = trainer.plan(state, None)
@@ -158,10 +155,7 @@ def test_the_step_that_was_judged_is_the_step_that_is_taken_where_observations_a
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"limit": (1.0,)},
-            r"limit must have one number for each of the 2 constraints of walk \(near, far\), got 1",
-        ),
+        ({"limit": (1.0,)}, r"limit must have one number for each of the 2 constraints of walk \(near, far\), got 1"),
         (
             {"algo": corral.PDO(nu=(1.0, 2.0, 3.0))},
             r"algo.nu must have one number for each of the 2 constraints of walk \(near, far\), got 3",

@@ -40,10 +40,7 @@ def test_values_agree_with_iterating_the_bellman_equation(rng, cmdp):
         for _ in range(300):
             Q = np.array(
                 [
-                    [
-                        sum(cmdp.P[s, a, t] * (signal[s, a, t] + cmdp.gamma * V[t]) for t in range(5))
-                        for a in range(3)
-                    ]
+                    [sum(cmdp.P[s, a, t] * (signal[s, a, t] + cmdp.gamma * V[t]) for t in range(5)) for a in range(3)]
                     for s in range(5)
                 ]
             )
@@ -111,10 +108,7 @@ def with_entry(array, where, value):
     [
         ({"P": with_entry(GOOD["P"], (1, 2, 0), 0.6)}, r"P\[1, 2\] must sum to 1, got 1.1"),
         ({"P": np.full((2, 3, 2), 0.4)}, r"P\[0, 0\] must sum to 1, got 0.8 \(6 such rows\)"),
-        (
-            {"P": with_entry(with_entry(GOOD["P"], (0, 1, 0), -0.5), (0, 1, 1), 1.5)},
-            r"P must hold prob.*\(0, 1, 0\)",
-        ),
+        ({"P": with_entry(with_entry(GOOD["P"], (0, 1, 0), -0.5), (0, 1, 1), 1.5)}, r"P must hold prob.*\(0, 1, 0\)"),
         ({"P": with_entry(GOOD["P"], (0, 0, 1), np.nan)}, r"P must be finite, got nan at index \(0, 0, 1\)"),
         ({"P": np.ones((2, 3))}, r"P must have shape \(any, any, any\) = \(states, actions, states\)"),
         ({"P": np.ones((2, 3, 4))}, r"P must have shape \(2, 3, 2\)"),
@@ -124,10 +118,7 @@ def with_entry(array, where, value):
         ({"P": np.ones((2, 3, 2)) * 1j}, "P must hold real numbers, got dtype complex128"),
         ({"R": np.zeros((3, 2, 2))}, r"R must have shape \(2, 3, 2\)"),
         ({"R": with_entry(GOOD["R"], (0, 0, 0), np.inf)}, "R must be finite, got inf"),
-        (
-            {"C": np.zeros((2, 3, 2))},
-            r"C must have shape \(1, 2, 3, 2\) = \(constraints, states, actions, states\)",
-        ),
+        ({"C": np.zeros((2, 3, 2))}, r"C must have shape \(1, 2, 3, 2\) = \(constraints, states, actions, states\)"),
         ({"C": np.zeros((2, 2, 3, 2))}, r"C must have shape \(1, 2, 3, 2\)"),
         ({"C": with_entry(GOOD["C"], (0, 0, 0, 0), np.nan)}, "C must be finite"),
         ({"mu": np.array([0.5, 0.6])}, "mu must sum to 1, got 1.1"),

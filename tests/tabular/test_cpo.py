@@ -25,13 +25,9 @@ def assert_reaches_the_optimum(cmdp, start):
         if old.violation <= 0:
             assert "proposition 1" in update.bounds
             for i in range(1, cmdp.constraints + 1):
-                assert update.bounds[f"proposition 2, cost {i}"] == proposition_2(
-                    old, update.policy, update.delta, i
-                )
+                assert update.bounds[f"proposition 2, cost {i}"] == proposition_2(old, update.policy, update.delta, i)
         # From any policy the predicted cost stays below the larger of limit and present cost.
-        predicted = [
-            bound.estimate for name, bound in update.bounds.items() if name.startswith("corollary 3, cost")
-        ]
+        predicted = [bound.estimate for name, bound in update.bounds.items() if name.startswith("corollary 3, cost")]
         assert np.all(old.J_C + predicted <= np.maximum(cmdp.limits, old.J_C) + 1e-8)
         assert mean_kl(old, update.policy) <= update.delta * (1 + 1e-9)
         old = update.policy
@@ -84,11 +80,7 @@ def test_where_no_policy_is_feasible_cpo_ends_at_the_safest(rng):
     least = safest(cmdp).violation + cmdp.limits[0]
     run = exact_cpo(cmdp.with_limits([least - 0.5]), random_policy(rng, cmdp))
     assert run.final.violation == pytest.approx(0.5, abs=1e-6)
-    assert {update.case for update in run.updates} <= {
-        Case.RECOVERY,
-        Case.FEASIBLE_RECOVERY,
-        Case.ZERO_GRADIENT,
-    }
+    assert {update.case for update in run.updates} <= {Case.RECOVERY, Case.FEASIBLE_RECOVERY, Case.ZERO_GRADIENT}
 
 
 def test_an_optimal_start_is_left_alone(rng):

@@ -15,9 +15,7 @@ F G
 
 def test_moves_slip_sideways_and_stop_at_the_edge():
     P = gridworld(SMALL, slip=0.2).cmdp.P  # states: 0 start, 1 water, 2 fire, 3 goal
-    np.testing.assert_allclose(
-        P[0, EAST], [0.1, 0.8, 0.1, 0.0]
-    )  # north slips into the edge, south to the fire
+    np.testing.assert_allclose(P[0, EAST], [0.1, 0.8, 0.1, 0.0])  # north slips into the edge, south to the fire
     np.testing.assert_allclose(P[0, NORTH], [0.9, 0.1, 0.0, 0.0])  # up and left are the edge
     np.testing.assert_allclose(P[1, SOUTH], [0.1, 0.1, 0.0, 0.8])
     np.testing.assert_allclose(P[2, WAIT], [0.0, 0.0, 1.0, 0.0])

@@ -23,9 +23,7 @@ def test_kl_keeps_its_accuracy_where_policies_nearly_agree(distance):
     p = q + distance * np.array([0.125, 0.125, -0.25])
     # In exact fractions KL = Σ q·φ(t), t = (p − q)/q, and φ(t) = t²/2 − t³/6 + t⁴/12 − …
     t = [(Fraction(a) - Fraction(b)) / Fraction(b) for a, b in zip(p, q, strict=True)]
-    exact = sum(
-        Fraction(b) * sum((-x) ** k / (k * (k - 1)) for k in range(2, 14)) for x, b in zip(t, q, strict=True)
-    )
+    exact = sum(Fraction(b) * sum((-x) ** k / (k * (k - 1)) for k in range(2, 14)) for x, b in zip(t, q, strict=True))
     np.testing.assert_allclose(kl_rows(p, q), float(exact), rtol=1e-12)
 
 
@@ -38,10 +36,7 @@ def test_kl_where_actions_are_dropped_or_impossible():
 def test_divergences_agree_with_loops(pair):
     old, new = pair
     tv = [sum(abs(new.policy[s, a] - old.policy[s, a]) for a in range(3)) / 2 for s in range(5)]
-    kl = [
-        sum(new.policy[s, a] * np.log(new.policy[s, a] / old.policy[s, a]) for a in range(3))
-        for s in range(5)
-    ]
+    kl = [sum(new.policy[s, a] * np.log(new.policy[s, a] / old.policy[s, a]) for a in range(3)) for s in range(5)]
     np.testing.assert_allclose(measures.tv(old, new), tv, rtol=1e-13)
     np.testing.assert_allclose(measures.kl(old, new), kl, rtol=1e-12)
     np.testing.assert_allclose(measures.mean_tv(old, new), np.dot(old.d, tv), rtol=1e-13)
@@ -61,9 +56,7 @@ def test_surrogate_and_epsilon_agree_with_loops(pair):
     old, new = pair
     for k in range(3):
         per_state = [sum(new.policy[s, a] * old.A[k, s, a] for a in range(3)) for s in range(5)]
-        np.testing.assert_allclose(
-            measures.surrogate(old, new, k), np.dot(old.d, per_state) / 0.2, rtol=1e-11
-        )
+        np.testing.assert_allclose(measures.surrogate(old, new, k), np.dot(old.d, per_state) / 0.2, rtol=1e-11)
         np.testing.assert_allclose(measures.epsilon(old, new, k), np.max(np.abs(per_state)), rtol=1e-13)
 
 

@@ -5,12 +5,7 @@ from corral.errors import CorralError
 from corral.tabular.bounds import corollary_1, divergence_lemma, theorem_1
 from corral.tabular.cmdp import evaluate
 from corral.tabular.examples import random_cmdp, random_policy
-from corral.tabular.older_bounds import (
-    divergence_lemma_max_tv,
-    kakade_langford_2002,
-    schulman_2015,
-    schulman_2015_kl,
-)
+from corral.tabular.older_bounds import divergence_lemma_max_tv, kakade_langford_2002, schulman_2015, schulman_2015_kl
 
 
 def test_schulmans_bound_is_the_published_formula(pair):

@@ -52,10 +52,7 @@ def test_multipliers_are_the_derivatives_of_the_optimum_in_the_limits(cmdp):
     found, h = optimum(cmdp), 1e-5
     for i in range(cmdp.constraints):
         shift = h * np.eye(cmdp.constraints)[i]
-        rise = (
-            optimum(cmdp.with_limits(cmdp.limits + shift)).J
-            - optimum(cmdp.with_limits(cmdp.limits - shift)).J
-        )
+        rise = optimum(cmdp.with_limits(cmdp.limits + shift)).J - optimum(cmdp.with_limits(cmdp.limits - shift)).J
         np.testing.assert_allclose(found.multipliers[i], rise / (2 * h), rtol=1e-4, atol=1e-5)
     assert found.multipliers.max() > 0
 

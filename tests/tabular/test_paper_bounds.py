@@ -10,13 +10,7 @@ from corral.errors import CorralError
 from corral.tabular import bounds as paper
 from corral.tabular.bounds import Bound
 from corral.tabular.cmdp import evaluate
-from corral.tabular.examples import (
-    fork,
-    fork_policies,
-    random_cmdp,
-    random_deterministic_policy,
-    random_policy,
-)
+from corral.tabular.examples import fork, fork_policies, random_cmdp, random_deterministic_policy, random_policy
 from corral.tabular.measures import mean_kl, surrogate
 
 
@@ -80,10 +74,7 @@ def test_the_lemmas_are_what_the_paper_writes(rng, pair):
     L, epsilon, tv, _ = loops(old, new, f, 0)
     apart = sum(abs(new.d[s] - old.d[s]) for s in range(5))
     lemma = paper.occupation_lemma(old, new, f)
-    assert (lemma.estimate, lemma.allowance) == (
-        pytest.approx(5 * L),
-        pytest.approx(5 * 2 * epsilon * apart / 2),
-    )
+    assert (lemma.estimate, lemma.allowance) == (pytest.approx(5 * L), pytest.approx(5 * 2 * epsilon * apart / 2))
     divergence = paper.divergence_lemma(old, new)
     assert (divergence.value, divergence.allowance) == (pytest.approx(apart), pytest.approx(2 * 0.8 * 5 * tv))
     assert lemma.holds
@@ -239,10 +230,7 @@ def test_an_update_of_cpo_is_inside_the_trust_region_and_the_surrogate_constrain
         (lambda old, new: paper.theorem_1(old, new, np.zeros(4)), r"f must have shape \(5,\), got \(4,\)"),
         (lambda old, new: paper.theorem_1(old, new, [np.nan] * 5), "f must be finite"),
         (lambda old, new: paper.flow_lemma(old, "f"), "f must hold real numbers"),
-        (
-            lambda old, new: paper.theorem_1(old, new, np.zeros(5), 3),
-            r"signal must be 0 .* or a cost 1..2, got 3",
-        ),
+        (lambda old, new: paper.theorem_1(old, new, np.zeros(5), 3), r"signal must be 0 .* or a cost 1..2, got 3"),
         (lambda old, new: paper.remark_equality(old, new, -1), "signal must be 0"),
         (lambda old, new: paper.performance_difference(old, new, 7), "signal must be 0"),
         (lambda old, new: paper.corollary_2(old, new, 0), "cost must be one of 1..2, got 0"),
@@ -250,10 +238,7 @@ def test_an_update_of_cpo_is_inside_the_trust_region_and_the_surrogate_constrain
         (lambda old, new: paper.proposition_2(old, new, 0.1, 0), "cost must be one of 1..2, got 0"),
         (lambda old, new: paper.is_constrained_update(old, new, 0.1, 9), "cost must be one of 1..2, got 9"),
         (lambda old, new: paper.proposition_1(old, new, 0.0), r"delta must lie in \(0, inf\), got 0.0"),
-        (
-            lambda old, new: paper.proposition_2(old, new, math.nan, 1),
-            r"delta must lie in \(0, inf\), got nan",
-        ),
+        (lambda old, new: paper.proposition_2(old, new, math.nan, 1), r"delta must lie in \(0, inf\), got nan"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(pair, call, message):
@@ -264,11 +249,6 @@ def test_bad_arguments_are_refused_by_name(pair, call, message):
 def test_policies_of_two_cmdps_are_refused(rng, pair):
     other = random_cmdp(rng, 5, 3, 2)
     stranger = evaluate(other, random_policy(rng, other))
-    for result in (
-        paper.corollary_1,
-        paper.divergence_lemma,
-        paper.pinsker_jensen,
-        paper.performance_difference,
-    ):
+    for result in (paper.corollary_1, paper.divergence_lemma, paper.pinsker_jensen, paper.performance_difference):
         with pytest.raises(CorralError, match="new must be evaluated on the same CMDP as old"):
             result(pair[0], stranger)

@@ -17,16 +17,7 @@ def found():
 def test_no_result_is_violated_and_every_kind_of_result_is_there(found):
     assert found.broken == []
     names = " ".join(found.tallies)
-    for part in (
-        "Lemma 1",
-        "Lemma 2",
-        "Lemma 3",
-        "Theorem 1",
-        "Remark",
-        "Corollary 1",
-        "Corollary 2",
-        "Corollary 3",
-    ):
+    for part in ("Lemma 1", "Lemma 2", "Lemma 3", "Theorem 1", "Remark", "Corollary 1", "Corollary 2", "Corollary 3"):
         assert part in names
     for part in ("Proposition 1", "Proposition 2", "Guaranteed: monotone", "Guaranteed: feasible", "Pinsker"):
         assert part in names

@@ -9,16 +9,7 @@ from corral.tabular.cmdp import evaluate
 from corral.tabular.examples import random_cmdp
 from corral.tabular.measures import promise
 from corral.tabular.optimum import interior_policy, safest
-from corral.tabular.update import (
-    Run,
-    Update,
-    bounded,
-    gradients,
-    natural_gradients,
-    propose,
-    softmax,
-    start_logits,
-)
+from corral.tabular.update import Run, Update, bounded, gradients, natural_gradients, propose, softmax, start_logits
 from corral.trust_region.dual import Case
 
 
@@ -76,9 +67,7 @@ def best_surrogate(old, delta):
 
 @pytest.mark.parametrize(("delta", "share"), [(1e-4, 0.97), (1e-2, 0.85)])
 @pytest.mark.parametrize("constraints", [1, 2])
-def test_a_proposal_keeps_the_constraints_exactly_and_is_nearly_the_best_of_all_policies(
-    constraints, delta, share
-):
+def test_a_proposal_keeps_the_constraints_exactly_and_is_nearly_the_best_of_all_policies(constraints, delta, share):
     cmdp = random_cmdp(np.random.default_rng(1), 4, 3, constraints, gamma=0.8)
     start = interior_policy(cmdp)
     # Limits that the plain step would break: the constraints bind.
@@ -125,9 +114,7 @@ def test_constants_per_state_do_not_change_the_policy(rng, logits):
 def test_starts_must_allow_every_action(cmdp):
     policy = np.full((5, 3), 1 / 3)
     policy[2] = [0.5, 0.5, 0.0]
-    with pytest.raises(
-        CorralError, match=r"start must give every action a probability .* got 0 at index \(2, 2\)"
-    ):
+    with pytest.raises(CorralError, match=r"start must give every action a probability .* got 0 at index \(2, 2\)"):
         start_logits(cmdp, policy)
     with pytest.raises(CorralError, match=r"start\[0\] must sum to 1"):
         start_logits(cmdp, np.ones((5, 3)))

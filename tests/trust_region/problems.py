@@ -35,9 +35,7 @@ def gram(g, B, c, delta, dtype=np.float64):
 def _generic(rng, count, m, n):
     g, B = rng.normal(size=(count, n)), rng.normal(size=(count, m, n))
     # c in trust-region radii: a mixture of far, cutting and violated.
-    c = rng.normal(size=(count, m)) * rng.choice([0.3, 1.0, 3.0], size=(count, 1)) - rng.choice(
-        [0, 0.7], (count, 1)
-    )
+    c = rng.normal(size=(count, m)) * rng.choice([0.3, 1.0, 3.0], size=(count, 1)) - rng.choice([0, 0.7], (count, 1))
     return g, B, c * np.linalg.norm(B, axis=-1)
 
 

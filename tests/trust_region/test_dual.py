@@ -42,9 +42,7 @@ def test_every_answer_carries_its_certificate_of_optimality(m, dtype):
             seen |= set(np.asarray(solution.case).tolist())
     # The families together visit every case that m allows.
     expected = {Case.INSIDE}
-    expected |= (
-        {Case.BOUNDARY, Case.FEASIBLE_RECOVERY, Case.RECOVERY, Case.ZERO_GRADIENT} if m >= 1 else set()
-    )
+    expected |= {Case.BOUNDARY, Case.FEASIBLE_RECOVERY, Case.RECOVERY, Case.ZERO_GRADIENT} if m >= 1 else set()
     expected |= {Case.CONTRADICTORY} if m >= 2 else set()
     assert seen == expected
 
@@ -94,9 +92,7 @@ def test_a_conic_solver_finds_the_same_optimum(m, float64):
             elif answer.status == clarabel.SolverStatus.Solved:
                 x = solution.alpha[p] * batch.g[p] - solution.beta[p] @ batch.B[p]
                 assert not outside
-                np.testing.assert_allclose(
-                    batch.g[p] @ x, -answer.obj_val, atol=2e-7 * np.linalg.norm(batch.g[p])
-                )
+                np.testing.assert_allclose(batch.g[p] @ x, -answer.obj_val, atol=2e-7 * np.linalg.norm(batch.g[p]))
                 compared += 1
     # Several thousand problems over the four sizes, at least a third of each feasible.
     assert compared > 240
@@ -243,9 +239,7 @@ def test_beside_a_dead_constraint_the_step_is_that_of_the_others_without_objecti
     size = np.sqrt(2 * batch.delta[:, None] / np.einsum("pii->pi", batch.S))
     np.testing.assert_allclose(found.beta[:, [0, 2]] / size, alone.beta / size, rtol=1e-9, atol=1e-12)
     # The live constraints may be satisfied, repairable, out of reach or contradictory.
-    assert {Case.INSIDE, Case.FEASIBLE_RECOVERY, Case.RECOVERY, Case.CONTRADICTORY} <= set(
-        alone.case.tolist()
-    )
+    assert {Case.INSIDE, Case.FEASIBLE_RECOVERY, Case.RECOVERY, Case.CONTRADICTORY} <= set(alone.case.tolist())
 
 
 def test_one_rounding_of_S_can_move_the_least_violation_by_more_than_the_tolerance():

@@ -88,9 +88,7 @@ def test_products_are_those_of_the_explicit_matrix_of_scores(policy, float64):
                 H += np.outer(J.mean[n, d], J.mean[n, d]) / np.exp(2 * z.log_std[n, d])
                 H += 2 * np.outer(J.log_std[n, d], J.log_std[n, d])
     H /= len(OBSERVATIONS)
-    np.testing.assert_allclose(
-        fisher.operator(parameters, theta)(jnp.eye(len(theta))), H, rtol=1e-9, atol=1e-12
-    )
+    np.testing.assert_allclose(fisher.operator(parameters, theta)(jnp.eye(len(theta))), H, rtol=1e-9, atol=1e-12)
 
 
 @POLICIES
@@ -100,9 +98,7 @@ def test_weights_replace_the_mean_over_states_and_damping_adds_a_multiple_of_the
     z0 = parameters(theta)
     H = jax.jit(jax.hessian(lambda t: w @ kl(parameters(t), z0)))(theta)
     product = fisher.operator(parameters, theta, weights=jnp.asarray(w), damping=0.1)
-    np.testing.assert_allclose(
-        product(jnp.eye(len(theta))), H + 0.1 * np.eye(len(theta)), rtol=1e-9, atol=1e-12
-    )
+    np.testing.assert_allclose(product(jnp.eye(len(theta))), H + 0.1 * np.eye(len(theta)), rtol=1e-9, atol=1e-12)
 
 
 class Poisson(NamedTuple):

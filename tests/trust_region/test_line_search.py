@@ -44,9 +44,7 @@ def test_when_nothing_is_acceptable_the_old_point_is_returned_untouched():
 @pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, -jnp.inf])
 def test_a_candidate_with_a_non_finite_value_is_rejected_and_counted(bad):
     """NaN ≤ 1 is false, but −inf ≤ 1 is true: both must fail."""
-    found = backtrack(
-        lambda theta: Checks(jnp.where(theta > 0.5, bad, theta), jnp.ones(1)), jnp.zeros(1), jnp.ones(1)
-    )
+    found = backtrack(lambda theta: Checks(jnp.where(theta > 0.5, bad, theta), jnp.ones(1)), jnp.zeros(1), jnp.ones(1))
     assert found.accepted
     assert found.not_finite == 4  # 1, 0.8, 0.64, 0.512
     np.testing.assert_allclose(found.theta, 0.8**4, rtol=1e-6)

@@ -91,9 +91,6 @@ def _segment(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, in
     """The dots of a straight line."""
     steps = max(abs(end[0] - start[0]), abs(end[1] - start[1]), 1)
     return [
-        (
-            round(start[0] + (end[0] - start[0]) * k / steps),
-            round(start[1] + (end[1] - start[1]) * k / steps),
-        )
+        (round(start[0] + (end[0] - start[0]) * k / steps), round(start[1] + (end[1] - start[1]) * k / steps))
         for k in range(steps + 1)
     ]

@@ -106,10 +106,7 @@ class Display:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _line(self, row: Row) -> str:
-        parts = [
-            f"{self._done():>{len(str(self.total))}}/{self.total}",
-            f"return {_measured(row, 'return')}",
-        ]
+        parts = [f"{self._done():>{len(str(self.total))}}/{self.total}", f"return {_measured(row, 'return')}"]
         for name, limit in zip(self.names, self.limits, strict=True):
             shaped = f" (shaped {short(row[f'shaped_cost_{name}'])})" if self.config.shape_costs else ""
             parts.append(f"{name} {_measured(row, 'cost_' + name)}{shaped} limit {short(limit)}")
@@ -151,17 +148,10 @@ class Display:
         seen = finite + [v for row in rows for v in _spread(row, "return") if math.isfinite(v)]
         canvas = Canvas(room, height, *round_range(min(seen), max(seen)))
         self._draw(canvas, rows, "return", RETURN)
-        numbers = [
-            Text(_measured(rows[-1], "return"), f"bold {RETURN}"),
-            Text(f"best {short(max(finite))}", "dim"),
-        ]
-        _add_chart(
-            grid, canvas, Text("return", f"bold {RETURN}"), None, numbers + _seed_range(rows[-1], "return")
-        )
+        numbers = [Text(_measured(rows[-1], "return"), f"bold {RETURN}"), Text(f"best {short(max(finite))}", "dim")]
+        _add_chart(grid, canvas, Text("return", f"bold {RETURN}"), None, numbers + _seed_range(rows[-1], "return"))
 
-    def _cost_chart(
-        self, grid: Table, rows: list[Row], room: int, height: int, name: str, limit: float
-    ) -> None:
+    def _cost_chart(self, grid: Table, rows: list[Row], room: int, height: int, name: str, limit: float) -> None:
         shapes = self.config.shape_costs
         curves = {f"cost_{name}": COST} | ({f"shaped_cost_{name}": SHAPED} if shapes else {})
         title = Text(f"cost {name}", f"bold {COST}")
@@ -217,9 +207,7 @@ class Display:
         )
         yield bar
         accepted = (
-            f"step × {short(row['step_scale'])}"
-            if row.get("accepted", True)
-            else f"step rejected: {rejection(row)}"
+            f"step × {short(row['step_scale'])}" if row.get("accepted", True) else f"step rejected: {rejection(row)}"
         )
         parts = [f"KL {row['kl']:.4f} of {self.config.trust.delta:g}", accepted]
         parts.append(f"{short(row['steps_per_second'])} steps/s")
@@ -268,9 +256,7 @@ def clock(seconds: float) -> str:
 
 def _headline(config: Config, seeds: int) -> Text:
     which = f"seed {config.seed}" if seeds == 1 else f"{seeds} seeds from {config.seed}"
-    return Text.assemble(
-        ("corral  ", "bold"), (config.env, f"bold {RETURN}"), f"  {config.algo.name.upper()}  {which}"
-    )
+    return Text.assemble(("corral  ", "bold"), (config.env, f"bold {RETURN}"), f"  {config.algo.name.upper()}  {which}")
 
 
 def _mean_row(rows: Sequence[Row]) -> Row:

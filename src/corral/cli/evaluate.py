@@ -108,9 +108,7 @@ def verdict_line(found: "list[Evaluation]") -> str:
 def _advice(found: "list[Evaluation]") -> str:
     """What to do about costs that lie on their limits: by how much to lower the limits so that they would be met."""
     open_ones = [c for evaluation in found for c in evaluation.constraints if c.verdict == "open"]
-    lower = {
-        c.name: c.limit - max(o.cost.high - o.limit for o in open_ones if o.name == c.name) for c in open_ones
-    }
+    lower = {c.name: c.limit - max(o.cost.high - o.limit for o in open_ones if o.name == c.name) for c in open_ones}
     limits = ", ".join(f"{limit:.3g} for {name}" for name, limit in lower.items())
     return (
         "Constrained training steers a cost onto its limit, so more episodes seldom decide it: to be sure, train with a "

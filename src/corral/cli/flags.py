@@ -122,8 +122,7 @@ def read_words(argv: list[str], options: list[Option], command: str) -> dict[str
     for place in places:
         taken, loose = (loose, []) if place.many else (loose[:1], loose[1:])
         require(
-            bool(taken) or place.default is not MISSING,
-            f"{_place(place)} is missing: `{command} --help` explains it",
+            bool(taken) or place.default is not MISSING, f"{_place(place)} is missing: `{command} --help` explains it"
         )
         if taken:
             _put(found, place.name, value_of(place, taken))
@@ -181,9 +180,7 @@ def _unknown(word: str, flags: Mapping[str, Option], command: str) -> str:
     for algo, cls in algorithms().items():
         if name.startswith("algo.") and name[5:] in {f.name for f in fields(cls)}:
             return f"{word} is an option of --algo {algo}, which is not the algorithm of this run"
-    last = {
-        flag.lstrip("-").split(".")[-1]: flag for flag in reversed(list(flags))
-    }  # --delta means --trust.delta
+    last = {flag.lstrip("-").split(".")[-1]: flag for flag in reversed(list(flags))}  # --delta means --trust.delta
     near = nearest(word.split("=")[0].replace("_", "-"), flags)
     near = near or last.get(nearest(name.replace("_", "-"), last) or "")
     hint = f"did you mean {near}?" if near else f"`{command} --help` lists them"

@@ -123,8 +123,7 @@ def _trained_cast(config: Config, folder: Path) -> _Cast:
     run = RunDirectory.find_one(folder)
     trained = run.config()
     require(
-        trained.env == config.env,
-        f"the policy in {folder} was trained in {trained.env}: it cannot act in {config.env}",
+        trained.env == config.env, f"the policy in {folder} was trained in {trained.env}: it cannot act in {config.env}"
     )
     import equinox as eqx
     import jax
@@ -184,8 +183,7 @@ def _write_scene(path: Path, plays: "list[_Play]") -> None:
     rate, width, height = _FORMATS[path.suffix]
     with ExitStack() as stack:
         cameras = [
-            stack.enter_context(Photographer(cast.scenario, cast.limits, width, height, cast.name))
-            for cast, _ in plays
+            stack.enter_context(Photographer(cast.scenario, cast.limits, width, height, cast.name)) for cast, _ in plays
         ]
         takes = [list(zip(cameras, e, strict=True)) for e in zip(*(e for _, e in plays), strict=True)]
         if path.suffix == ".png":

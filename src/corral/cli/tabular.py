@@ -58,10 +58,7 @@ def main(argv: list[str]) -> int:
     guaranteed = guaranteed_updates(world.cmdp, interior_policy(world.cmdp), len(cpo.updates))
     _say("drawing")
     progress_figure(world, cpo, guaranteed, best, config.out / "tabular.png")
-    maps = {
-        "first policy (lines: √probability of an action, dot: of waiting)": cpo.start,
-        "learned": cpo.final,
-    }
+    maps = {"first policy (lines: √probability of an action, dot: of waiting)": cpo.start, "learned": cpo.final}
     grid_figure(world, maps, config.out / "tabular-grid.png")
     report = _report(config, world, best, cpo, guaranteed)
     write_atomically(config.out / "tabular.json", (json.dumps(report, indent=2) + "\n").encode())
@@ -72,9 +69,7 @@ def main(argv: list[str]) -> int:
     return 1 if cpo.broken or guaranteed.broken else 0
 
 
-def _report(
-    config: Config, world: "Gridworld", best: "Optimum", cpo: "Run", guaranteed: "Run"
-) -> dict[str, Any]:
+def _report(config: Config, world: "Gridworld", best: "Optimum", cpo: "Run", guaranteed: "Run") -> dict[str, Any]:
     from corral.tabular.gridworld import COSTS
 
     return {

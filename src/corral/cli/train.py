@@ -51,10 +51,7 @@ def on(display: "Display", directory: Path) -> Iterator[None]:
         finally:
             display.stop()
     except KeyboardInterrupt:
-        print(
-            f"stopped at once; go on from the last checkpoint with: corral resume {directory}",
-            file=sys.stderr,
-        )
+        print(f"stopped at once; go on from the last checkpoint with: corral resume {directory}", file=sys.stderr)
         raise SystemExit(130) from None
 
 
@@ -102,9 +99,7 @@ def _refused(seed: "RunDirectory") -> str:
     broken = any(row["rejected_not_finite"] > 0 for row in refused)
     if not broken and len(refused) <= len(metrics) // 10:
         return ""
-    return (
-        f"{len(refused)} of {len(metrics)} updates were refused, the last because of {rejection(refused[-1])}"
-    )
+    return f"{len(refused)} of {len(metrics)} updates were refused, the last because of {rejection(refused[-1])}"
 
 
 def _last_row(seed: "RunDirectory") -> dict[str, Any] | None:

@@ -47,10 +47,7 @@ __all__ = [
 
 _REGISTRY = ("is_gymnasium", "make", "make_host", "names", "parameters", "scenario", "spec")
 # name -> module that defines it; `contract` defines all others
-_MODULES = dict.fromkeys(_REGISTRY, "registry") | {
-    "VectorEnv": "engines.vector",
-    "from_gymnasium": "gymnasium.wrap",
-}
+_MODULES = dict.fromkeys(_REGISTRY, "registry") | {"VectorEnv": "engines.vector", "from_gymnasium": "gymnasium.wrap"}
 
 
 def __getattr__(name: str) -> Any:

@@ -31,11 +31,9 @@ def mjcf(robot: str, walls: bool, listed: bool = False) -> str:
     """The model of a robot ("point", "ant", "humanoid") in an empty or a walled world; `listed` adds a list of contacts."""
     assert not (walls and listed), "with walls, a list of contacts is slower than the search for them"
     timestep = {"point": 0.02, "ant": 0.02, "humanoid": 0.01}[robot]
-    contact = {
-        "point": "",
-        "ant": 'margin="0.01" solref="0.02 1" solimp="0.8 0.8 0.01"',
-        "humanoid": 'margin="0.1"',
-    }[robot]
+    contact = {"point": "", "ant": 'margin="0.01" solref="0.02 1" solimp="0.8 0.8 0.01"', "humanoid": 'margin="0.1"'}[
+        robot
+    ]
     body, motors = {"point": _point, "ant": _ant, "humanoid": _humanoid}[robot]()
     own, others = ((0, 0), (0, 0)) if listed else ((1, 0), (0, 1))
     geoms = re.findall('<geom name="([a-z0-9_]+)"', body) if listed else []
@@ -87,9 +85,7 @@ def _walls() -> str:
         x = f"{sign * centre} 0 {WALL_HALF_HEIGHT}", f"{WALL_HALF_THICKNESS} {half_length} {WALL_HALF_HEIGHT}"
         y = f"0 {sign * centre} {WALL_HALF_HEIGHT}", f"{WALL_INNER} {WALL_HALF_THICKNESS} {WALL_HALF_HEIGHT}"
         for axis, (pos, size) in (("x", x), ("y", y)):
-            boxes.append(
-                f'<geom class="world" name="wall_{axis}_{name}" type="box" pos="{pos}" size="{size}"/>'
-            )
+            boxes.append(f'<geom class="world" name="wall_{axis}_{name}" type="box" pos="{pos}" size="{size}"/>')
     return "\n    ".join(boxes)
 
 
@@ -120,9 +116,7 @@ def _ant() -> tuple[str, list[str]]:
     for number, ((sx, sy), axis, bend) in enumerate(legs, start=1):
         short, long = f"{0.2 * sx} {0.2 * sy} 0", f"{0.4 * sx} {0.4 * sy} 0"
         ankle_axis, ankle_range = " ".join(map(str, axis)), " ".join(str(math.radians(a)) for a in bend)
-        links.append(
-            f'<geom name="link_{number}" type="capsule" size="0.08" fromto="0 0 0 {short}" density="5"/>'
-        )
+        links.append(f'<geom name="link_{number}" type="capsule" size="0.08" fromto="0 0 0 {short}" density="5"/>')
         limbs.append(f"""
       <body name="leg_{number}" pos="{short}">
         <joint name="hip_{number}" axis="0 0 1" range="{hip_range}"/>

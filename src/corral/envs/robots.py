@@ -98,9 +98,7 @@ class Point(Robot):
         """(x, y) + 0.0426 (cos, sin) of the heading, at the height of the ball's centre."""
         x, y, heading = qpos
         ahead = self.com_ahead
-        return jnp.stack(
-            [x + ahead * jnp.cos(heading), y + ahead * jnp.sin(heading), jnp.float32(self.radius)]
-        )
+        return jnp.stack([x + ahead * jnp.cos(heading), y + ahead * jnp.sin(heading), jnp.float32(self.radius)])
 
     def _normalise(self, qpos: Float[Array, "3"]) -> Float[Array, "3"]:
         return qpos

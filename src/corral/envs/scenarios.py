@@ -41,9 +41,7 @@ class Scenario:
     def spec(self) -> EnvSpec:
         """Sizes, horizon and constraints."""
         size = self.robot.observation_size + self.task.readings_size
-        return EnvSpec(
-            self.name, size, Box(len(self.robot.control)), self.task.max_steps, self.task.constraints()
-        )
+        return EnvSpec(self.name, size, Box(len(self.robot.control)), self.task.max_steps, self.task.constraints())
 
     def start(self, key: Key[Array, ""]) -> tuple[Float[Array, " q"], Float[Array, " v"], Episode]:
         """Draw the robot's position and velocity, the layout and the length of an episode."""
@@ -63,9 +61,7 @@ class Scenario:
         parts = [self.robot.observation(state), self.task.readings(self.robot, episode.layout, state)]
         return jnp.concatenate(parts)
 
-    def advance(
-        self, episode: Episode, state: RobotState, action: Float[Array, " a"]
-    ) -> tuple[Episode, Timestep]:
+    def advance(self, episode: Episode, state: RobotState, action: Float[Array, " a"]) -> tuple[Episode, Timestep]:
         """Judge the step in which `action` led to `state`: reward, costs and end of the episode.
 
         A state or action that is not finite ends the episode as a fall would. Zeros replace it, so that all results are

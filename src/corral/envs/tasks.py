@@ -82,12 +82,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def score(
-        self,
-        robot: Robot,
-        layout: Any,
-        state: RobotState,
-        action: Float[Array, " a"],
-        fallen: Bool[Array, ""],
+        self, robot: Robot, layout: Any, state: RobotState, action: Float[Array, " a"], fallen: Bool[Array, ""]
     ) -> Score:
         """Reward, costs and end of the step that led to `state`; `action` in [-1, 1]."""
 
@@ -121,9 +116,7 @@ class Circle(Task):
     def constraints(self) -> tuple[ConstraintSpec, ...]:
         """One on |x|, and one on |y| if there is a y_lim."""
         bounds = [("x", self.x_lim)] + ([("y", self.y_lim)] if self.y_lim is not None else [])
-        return tuple(
-            ConstraintSpec(axis, self.limit, f"steps with |{axis}| > {lim:g}") for axis, lim in bounds
-        )
+        return tuple(ConstraintSpec(axis, self.limit, f"steps with |{axis}| > {lim:g}") for axis, lim in bounds)
 
     def half_size(self) -> float:
         """The world is wide."""
@@ -139,12 +132,7 @@ class Circle(Task):
         return ()
 
     def score(
-        self,
-        robot: Robot,
-        layout: tuple[()],
-        state: RobotState,
-        action: Float[Array, " a"],
-        fallen: Bool[Array, ""],
+        self, robot: Robot, layout: tuple[()], state: RobotState, action: Float[Array, " a"], fallen: Bool[Array, ""]
     ) -> Score:
         """The formulas in the docstring of the class; an episode never ends early."""
         x, y, _ = state.com
@@ -205,10 +193,7 @@ class Gather(Task):
         for name in ("apples", "bombs"):
             _require_count(name, getattr(self, name), 0, len(CELLS))
         total = self.apples + self.bombs
-        require(
-            1 <= total <= len(CELLS),
-            f"apples + bombs must lie in 1..{len(CELLS)} (one to a cell), got {total}",
-        )
+        require(1 <= total <= len(CELLS), f"apples + bombs must lie in 1..{len(CELLS)} (one to a cell), got {total}")
         _require_positive("catch_range", self.catch_range)
         _require_positive("sensor_range", self.sensor_range)
         _require_count("sensor_bins", self.sensor_bins, 1, 1000)
@@ -238,12 +223,7 @@ class Gather(Task):
         return Objects(jnp.asarray(CELLS, jnp.float32)[chosen], jnp.ones(count, bool))
 
     def score(
-        self,
-        robot: Robot,
-        layout: Objects,
-        state: RobotState,
-        action: Float[Array, " a"],
-        fallen: Bool[Array, ""],
+        self, robot: Robot, layout: Objects, state: RobotState, action: Float[Array, " a"], fallen: Bool[Array, ""]
     ) -> Score:
         """Catch the objects in range; the task is done when no object is left."""
         distance = jnp.linalg.norm(layout.position - state.com[:2], axis=-1)
@@ -270,10 +250,7 @@ class Gather(Task):
         distance = jnp.hypot(ahead, left)
         # In front of the robot the angle grows with its sine, left / distance: an object past b inner edges is in bin b.
         inner_edges = [-pi / 2 + b * pi / self.sensor_bins for b in range(1, self.sensor_bins)]
-        bins = sum(
-            ((left >= math.sin(edge) * distance).astype(int) for edge in inner_edges),
-            jnp.zeros_like(left, int),
-        )
+        bins = sum(((left >= math.sin(edge) * distance).astype(int) for edge in inner_edges), jnp.zeros_like(left, int))
         # Nearer objects read higher, so the maximum of a bin is its nearest object; those out of range are below 0.
         intensity = jnp.maximum(1 - distance / self.sensor_range, 0)
         intensity = jnp.where(layout.present & (ahead >= 0), intensity, 0.0)

@@ -22,17 +22,7 @@ from corral.running import log
 from corral.running.directory import RunDirectory
 from corral.running.files import write_atomically
 
-COLUMNS = (
-    "env_steps",
-    "episodes",
-    "return",
-    "cost_{}",
-    "shaped_cost_{}",
-    "limit_{}",
-    "kl",
-    "case",
-    "accepted",
-)
+COLUMNS = ("env_steps", "episodes", "return", "cost_{}", "shaped_cost_{}", "limit_{}", "kl", "case", "accepted")
 """The columns after run, seed and iteration, as a run's metrics have them; {} stands for the name of each constraint."""
 
 LARGE = 1_000_000
@@ -135,10 +125,7 @@ def read(experiment: Experiment, folder: Path) -> list[Results]:
         path = next((p for p in (folder / f"{env}.csv", folder / f"{env}.csv.gz") if p.is_file()), None)
         if path is not None:
             found.append(_read_file(experiment, env, path))
-    require(
-        len(found) > 0,
-        f"{folder} holds no data of {experiment.name}: no file {experiment.environments[0]}.csv",
-    )
+    require(len(found) > 0, f"{folder} holds no data of {experiment.name}: no file {experiment.environments[0]}.csv")
     return found
 
 
@@ -148,9 +135,7 @@ def _read_file(experiment: Experiment, env: str, path: Path) -> Results:
         header, *rows = csv.reader(io.StringIO(content.decode()))
     except (OSError, EOFError, ValueError) as error:
         raise CorralError(f"{path} cannot be read: {error}") from error
-    require(
-        header[:3] == ["run", "seed", "iteration"], f"{path}: the first columns must be run, seed, iteration"
-    )
+    require(header[:3] == ["run", "seed", "iteration"], f"{path}: the first columns must be run, seed, iteration")
     constraints = tuple(log.constraint_names(header))
     missing = [name for name in _columns_for(constraints) if name not in header]
     require(not missing, f"{path} lacks the column {', '.join(missing)}")
@@ -160,9 +145,7 @@ def _read_file(experiment: Experiment, env: str, path: Path) -> Results:
         by_run.setdefault((row[0], int(row[1])), []).append(row)
     labels = [entry.label for entry in experiment.entries(env)]
     for label, _ in by_run:
-        require(
-            label in labels, f"{path}: the experiment has no run {label!r}; {did_you_mean(label, labels)}"
-        )
+        require(label in labels, f"{path}: the experiment has no run {label!r}; {did_you_mean(label, labels)}")
     curves = {
         label: [Curve(seed, _columns(header, rows)) for (own, seed), rows in by_run.items() if own == label]
         for label in labels

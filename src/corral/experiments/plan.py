@@ -84,11 +84,7 @@ def run_folder(out: Path, config: Config) -> RunDirectory:
 
 
 def jobs(
-    experiment: Experiment,
-    scale: str,
-    out: Path,
-    seeds: int | None = None,
-    iterations: int | None = None,
+    experiment: Experiment, scale: str, out: Path, seeds: int | None = None, iterations: int | None = None
 ) -> list[Job]:
     """Every seed of every run; `seeds` and `iterations` take the place of the scale's."""
     made = []

@@ -13,18 +13,7 @@ from typing import Any
 from corral.experiments.plan import Job, config_hash
 from corral.running.directory import RunDirectory
 
-_PACKAGES = (
-    "corral",
-    "jax",
-    "jaxlib",
-    "equinox",
-    "optax",
-    "numpy",
-    "scipy",
-    "mujoco",
-    "mujoco-mjx",
-    "warp-lang",
-)
+_PACKAGES = ("corral", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "mujoco", "mujoco-mjx", "warp-lang")
 
 
 class Session:

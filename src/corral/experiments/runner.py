@@ -89,9 +89,7 @@ def alone(out: Path) -> Iterator[None]:
             # The system gives the lock back when the process ends, however it ends.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise CorralError(
-                f"another process is working on {out}: wait for it, or choose another --out"
-            ) from None
+            raise CorralError(f"another process is working on {out}: wait for it, or choose another --out") from None
         yield
 
 

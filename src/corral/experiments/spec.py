@@ -154,8 +154,7 @@ def scale_of(experiment: Experiment, scale: str | None) -> str:
     known = list(experiment.scales)
     if scale is None:
         require(
-            len(known) == 1,
-            f"{experiment.name} has several scales: choose one with --scale, of {', '.join(known)}",
+            len(known) == 1, f"{experiment.name} has several scales: choose one with --scale, of {', '.join(known)}"
         )
         return known[0]
     require(scale in known, f"{experiment.name} has no scale {scale!r}; {did_you_mean(scale, known)}")

@@ -66,9 +66,7 @@ def _line(env: str, label: str, name: str, column: str, seeds: list[Curve]) -> L
     finals = np.array([stats.final(cost) for cost in costs])
     over = [stats.overshoot(*pair) for pair in pairs]
     holds = np.array([stats.hold(*pair) for pair in pairs])
-    total = [
-        stats.total_above(*pair, seed.columns["episodes"]) for pair, seed in zip(pairs, seeds, strict=True)
-    ]
+    total = [stats.total_above(*pair, seed.columns["episodes"]) for pair, seed in zip(pairs, seeds, strict=True)]
     true = np.array([stats.final(seed.columns[f"cost_{name}"]) for seed in seeds])
     return Line(
         env=env,

@@ -59,9 +59,7 @@ class Critics(eqx.Module):
         return self.targets.mean + self.targets.std * apply_stacked(self.nets, x)
 
 
-def make_critics(
-    observation_size: int, m: int, networks: Networks, critic: Critic, key: Key[Array, ""]
-) -> Critics:
+def make_critics(observation_size: int, m: int, networks: Networks, critic: Critic, key: Key[Array, ""]) -> Critics:
     """Untrained critics that predict zero-mean values."""
     i = observation_size + critic.sees_time
     nets = stack_mlps(1 + m, (i, *networks.hidden, 1), networks.activation, key)
@@ -194,11 +192,7 @@ def _natural_step(
         variance = jnp.maximum(jnp.sum(w * residual**2), jnp.finfo(x.dtype).tiny)
         (g,) = pull(w * residual / variance)
         product = fisher.operator(
-            lambda t: (predict(t, some_x),),
-            theta,
-            weights=some_w,
-            damping=1e-5,
-            metric=lambda _, v: (v[0] / variance,),
+            lambda t: (predict(t, some_x),), theta, weights=some_w, damping=1e-5, metric=lambda _, v: (v[0] / variance,)
         )
         direction = cg.solve(product, g[:, None], iterations=10).x[:, 0]
         curvature = direction @ g
@@ -213,12 +207,7 @@ def _natural_step(
 
 
 def _adam_epoch(
-    fit: _Fit,
-    x: Float[Array, "n i"],
-    y: Float[Array, "n c"],
-    rows: Array,
-    critic: Critic,
-    key: Key[Array, ""],
+    fit: _Fit, x: Float[Array, "n i"], y: Float[Array, "n c"], rows: Array, critic: Critic, key: Key[Array, ""]
 ) -> tuple[MLP, optax.OptState]:
     """Adam on minibatches, every row once in random order; the last minibatch is filled up from the first rows."""
     size, count = min(critic.minibatch, len(x)), jnp.sum(rows)

@@ -36,9 +36,7 @@ class Batch(NamedTuple):
     """Episodes that ended because the simulation left the finite numbers."""
 
 
-def backward_sum(
-    x: Float[Array, "n c"], last: Bool[Array, " n"], factor: Float[Array, " c"]
-) -> Float[Array, "n c"]:
+def backward_sum(x: Float[Array, "n c"], last: Bool[Array, " n"], factor: Float[Array, " c"]) -> Float[Array, "n c"]:
     """y_t = x_t + factor · y_{t+1} within episodes (y after the last step is 0), by an associative scan."""
     keep = jnp.where(last[:, None], 0, factor)
 
@@ -98,9 +96,7 @@ def masked_mean(x: Float[Array, "n *c"], valid: Bool[Array, " n"]) -> Float[Arra
     return jnp.sum(jnp.where(w, x, 0), axis=0) / jnp.sum(valid)
 
 
-def explained_variance(
-    predicted: Float[Array, "n c"], target: Float[Array, "n c"], valid: Bool[Array, " n"]
-) -> Array:
+def explained_variance(predicted: Float[Array, "n c"], target: Float[Array, "n c"], valid: Bool[Array, " n"]) -> Array:
     """1 − Var(target − predicted)/Var(target) of each column; 0 where the target does not vary."""
     error = target - predicted
     residual = masked_mean((error - masked_mean(error, valid)) ** 2, valid)

@@ -29,9 +29,7 @@ def make_predictors(observation_size: int, m: int, shaping: Shaping, key: Key[Ar
     return Predictors(nets, optax.adam(shaping.learning_rate).init(eqx.filter(nets, eqx.is_inexact_array)))
 
 
-def fit_predictors(
-    predictors: Predictors, batch: Batch, targets: Float[Array, "n m"], shaping: Shaping
-) -> Predictors:
+def fit_predictors(predictors: Predictors, batch: Batch, targets: Float[Array, "n m"], shaping: Shaping) -> Predictors:
     """A fixed number of full-batch Adam steps on the squared error."""
     arrays, static = eqx.partition(predictors.nets, eqx.is_inexact_array)
     adam = optax.adam(shaping.learning_rate)

@@ -195,7 +195,5 @@ def unconstrained(
     g, B = local.gradients()
     problem, residual = restricted(local, objective[0] * g + B @ objective[1:], B[:, :0])
     solution = dual.solve(problem.q, problem.r, problem.S, jnp.zeros(0), local.trust.delta)
-    found = search(
-        local, problem.step(solution), objective, jnp.full(limit.shape, jnp.inf), jnp.zeros((), bool)
-    )
+    found = search(local, problem.step(solution), objective, jnp.full(limit.shape, jnp.inf), jnp.zeros((), bool))
     return finish(local, found, residual, limit, solution, nu)

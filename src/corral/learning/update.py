@@ -104,9 +104,7 @@ def update(
 
     # J and J_C over whole episodes.
     discount = cost_gamma ** batch.t.astype(jnp.float32)[:, None]
-    totals = jnp.concatenate(
-        [batch.reward[:, None], discount * batch.costs, discount * shaped, valid[:, None]], axis=1
-    )
+    totals = jnp.concatenate([batch.reward[:, None], discount * batch.costs, discount * shaped, valid[:, None]], axis=1)
     mean, se = over_episodes(episode_sums(totals, batch), batch.present)
     cost, constrained, length = mean[1 : 1 + m], mean[1 + m : 1 + 2 * m], mean[-1]
 
@@ -114,9 +112,7 @@ def update(
     flat = networks.flatten(state.policy)
     here = surrogates.make(flat, samples, config.trust)
     begins = (state.iteration == config.shaping.start) & config.shape_costs
-    constraints = ConstraintValues(
-        constrained, limit, constrained - state.value, (state.iteration > 0) & ~begins
-    )
+    constraints = ConstraintValues(constrained, limit, constrained - state.value, (state.iteration > 0) & ~begins)
     algo, step = config.algo.update(state.algo, here, constraints)
     policy = flat.policy(step.theta)
 
@@ -128,9 +124,7 @@ def update(
         state.critics,
     )
     if policy.normalizer is not None:
-        policy = Policy(
-            policy.net, policy.log_std, policy.normalizer.updated(batch.obs, valid.astype(jnp.float32))
-        )
+        policy = Policy(policy.net, policy.log_std, policy.normalizer.updated(batch.obs, valid.astype(jnp.float32)))
 
     steps = jnp.sum(valid)
     counted = state.env_steps + steps.astype(jnp.uint32)
@@ -158,16 +152,7 @@ def update(
         **_step_metrics(step),
         **_proposition_2(config, samples, cost_gamma, limit, length),
     }
-    new = LearnerState(
-        state.iteration + 1,
-        policy,
-        critics,
-        predictors,
-        algo,
-        constrained,
-        length,
-        counted,
-    )
+    new = LearnerState(state.iteration + 1, policy, critics, predictors, algo, constrained, length, counted)
     return new, metrics
 
 

@@ -37,10 +37,7 @@ def _bounds_along_a_path(ax: Any, states: int, actions: int, seed: int) -> None:
     path = [evaluate(cmdp, (1 - t) * old.policy + t * goal.policy) for t in shares]
     new, past = ([bound(old, p) for p in path] for bound in (_theorem_1_at_V, schulman_2015))
     change, estimate = np.array([b.value for b in new]), np.array([b.estimate for b in new])
-    for bounds, colour, label in (
-        (past, ORANGE, "Schulman et al. 2015 allows"),
-        (new, SKY, "Theorem 1 allows"),
-    ):
+    for bounds, colour, label in ((past, ORANGE, "Schulman et al. 2015 allows"), (new, SKY, "Theorem 1 allows")):
         width = np.array([b.allowance for b in bounds])
         ax.fill_between(shares, estimate - width, estimate + width, color=colour, lw=0, label=label)
     ax.plot(shares, change, color=BLACK, lw=3, label="J(π') − J(π), exact")

@@ -14,13 +14,7 @@ from corral.tabular.update import Run
 
 __all__ = ["grid_figure", "progress_figure"]
 
-_MARKS = {
-    "F": (RED, "fire"),
-    "W": (BLUE, "water"),
-    "#": ("#444444", ""),
-    "S": (BLACK, "start"),
-    "G": (GREEN, "goal"),
-}
+_MARKS = {"F": (RED, "fire"), "W": (BLUE, "water"), "#": ("#444444", ""), "S": (BLACK, "start"), "G": (GREEN, "goal")}
 _LIKELY = {"arrowstyle": "-|>", "color": ORANGE, "lw": 2.2, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 12}
 _UNLIKELY = _LIKELY | {"arrowstyle": "-"}
 
@@ -38,9 +32,7 @@ def progress_figure(world: Gridworld, cpo: Run, guaranteed: Run, best: Optimum, 
         for k, (ax, title, level) in enumerate(zip(axes, titles, levels, strict=True)):
             for run, colour, name in ((guaranteed, ORANGE, "guaranteed update"), (cpo, BLUE, "exact CPO")):
                 ax.plot([policy.returns[k] for policy in run.policies], color=colour, marker=".", label=name)
-            top = 1.12 * max(
-                level, *(policy.returns[k] for run in (cpo, guaranteed) for policy in run.policies)
-            )
+            top = 1.12 * max(level, *(policy.returns[k] for run in (cpo, guaranteed) for policy in run.policies))
             ax.axhline(level, color=RED, ls="--", lw=1.5, label=f"limit {level:g}" if k else "LP optimum")
             if k:
                 ax.axhspan(level, top, color=RED, alpha=0.08, lw=0)
@@ -87,9 +79,7 @@ def _draw_cells(ax: Any, world: Gridworld) -> None:
             if kind in _MARKS:
                 colour, name = _MARKS[kind]
                 half = 0.5 if kind == "#" else 0.46
-                box = Rectangle(
-                    (j - half, i - half), 2 * half, 2 * half, color=colour, fill=kind == "#", lw=2
-                )
+                box = Rectangle((j - half, i - half), 2 * half, 2 * half, color=colour, fill=kind == "#", lw=2)
                 ax.add_patch(box)
                 ax.text(j - 0.43, i - 0.27, name, color=colour, fontsize=7, weight="bold")
 

@@ -39,9 +39,7 @@ def play(run: Run) -> dict[str, Any]:
     except CorralError as error:
         return {"missing": str(error)}
     keys = (jax.random.fold_in(jax.random.key(_SEED), step) for step in count())
-    trajectories = record(
-        scenario, lambda obs: np.asarray(_draw(policy, obs, next(keys))), EPISODES, seed=_SEED
-    )
+    trajectories = record(scenario, lambda obs: np.asarray(_draw(policy, obs, next(keys))), EPISODES, seed=_SEED)
     return {"map": _map(scenario), "episodes": [_episode(t) for t in trajectories]}
 
 

@@ -39,9 +39,7 @@ def run_figure(run_directory: Path) -> Path:
             _cost_panel(axes, x, config, name, curves)
         panels[-1].set_xlabel("iteration")
         steps = np.mean([run["env_steps"][shared - 1] for run in runs])
-        figure.suptitle(
-            _headline(config, len(runs), shared, float(steps)), x=0.02, ha="left", fontweight="bold"
-        )
+        figure.suptitle(_headline(config, len(runs), shared, float(steps)), x=0.02, ha="left", fontweight="bold")
         figure.align_ylabels(panels)
         for kind in ("svg", "png"):
             save(figure, run_directory / f"figure.{kind}", dpi=150)
@@ -70,9 +68,7 @@ def _cost_panel(axes: Any, x: np.ndarray, config: Config, name: str, curves: Any
         _draw(axes, x, shaped, curves(f"shaped_cost_se_{name}"), PURPLE, "shaped cost C⁺")
         shown.append(shaped)
         held = f"C⁺ {_ending(shaped)}, C {_ending(cost)}"
-    axes.plot(
-        x, limit, color=RED, linestyle=(0, (6, 3)), linewidth=1.5, zorder=1.9, label=f"limit {limit[-1]:g}"
-    )
+    axes.plot(x, limit, color=RED, linestyle=(0, (6, 3)), linewidth=1.5, zorder=1.9, label=f"limit {limit[-1]:g}")
     effective = np.mean(curves(f"effective_limit_{name}"), axis=0)
     if np.any(np.isfinite(effective) & (np.abs(effective - limit) > 1e-3 * np.abs(limit))):
         axes.plot(x, effective, color=GREY, linestyle=":", linewidth=1.2, label="calibrated limit")

@@ -32,9 +32,7 @@ class Interval(NamedTuple):
     high: float
 
 
-def bootstrap(
-    values: Float[np.ndarray, "seeds *rest"], resamples: int = RESAMPLES
-) -> tuple[np.ndarray, np.ndarray]:
+def bootstrap(values: Float[np.ndarray, "seeds *rest"], resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
     """Low and high ends of the 95% percentile bootstrap interval of the mean over the first axis.
 
     The ends are the 2.5% and 97.5% quantiles of the means of `resamples` draws of n seeds out of n with replacement. The

@@ -39,9 +39,7 @@ class DeviceSampler(Sampler):
         def run(policies: Any, seeds: Any, iteration: Any, played: Any, plan: Plan) -> Batch:
             drawn, _ = sampler.keys(seeds, iteration)
             joined: Policy = jax.tree.map(lambda *xs: jnp.concatenate(xs), *policies)
-            batch = collect(
-                env, joined, drawn, plan.robots, plan.rows, mesh=self._mesh, played=played, room=plan.room
-            )
+            batch = collect(env, joined, drawn, plan.robots, plan.rows, mesh=self._mesh, played=played, room=plan.room)
             return sampler.spread(batch, self._mesh, jax.lax.with_sharding_constraint)
 
         self._run = devices.jit(run, static_argnames="plan")
@@ -261,9 +259,7 @@ def _by_robot(seen: _Rows) -> list[Array]:
     return [jnp.moveaxis(x, 0, 2).reshape(x.shape[1], x.shape[2] * x.shape[0], *x.shape[3:]) for x in seen]
 
 
-def _batch(
-    values: list[Array], valid: Bool[Array, "*runs n"], broken: Bool[Array, "*runs n"], **rest: Any
-) -> Batch:
+def _batch(values: list[Array], valid: Bool[Array, "*runs n"], broken: Bool[Array, "*runs n"], **rest: Any) -> Batch:
     """A batch from its columns; rows that are not valid earn and cost nothing."""
     obs, action, reward, costs = values
     reward, costs = jnp.where(valid, reward, 0), jnp.where(valid[..., None], costs, 0)
@@ -287,9 +283,7 @@ def _until_all_ended(
 ) -> tuple[Any, _Rows]:
     """A scan of `step` over so many stretches of this length that ends with the last episode; rows after that are zeros."""
     drawn = jax.vmap(lambda key: jax.random.split(key, stretches * length), out_axes=1)(play)
-    steps = jax.tree.map(
-        lambda x: x.reshape(stretches, length, *x.shape[1:]), (jnp.arange(stretches * length), drawn)
-    )
+    steps = jax.tree.map(lambda x: x.reshape(stretches, length, *x.shape[1:]), (jnp.arange(stretches * length), drawn))
     first = jax.tree.map(lambda x: x[0], steps)
     if stretches == 1:
         return lax.scan(step, carry, first)
@@ -347,9 +341,7 @@ def _on_each(mesh: Mesh | None, simulate: Callable[..., Any]) -> Callable[..., A
 def _one_policy() -> Any:
     """`collect` for a single policy, without the axis of runs, compiled."""
 
-    def collected(
-        arrays: Any, policy: Policy, key: Any, rest: Any, episodes: int, deterministic: bool
-    ) -> Any:
+    def collected(arrays: Any, policy: Policy, key: Any, rest: Any, episodes: int, deterministic: bool) -> Any:
         env = eqx.combine(arrays, rest)
         lead, drop = (lambda x: x[None]), (lambda x: x[0])
         batch = collect(env, jax.tree.map(lead, policy), key[None], episodes, deterministic=deterministic)

@@ -145,9 +145,7 @@ class _Question:
         return self.answer(jax.tree.unflatten(self.structure, arrays)(obs), *noise)
 
 
-def _play(
-    env: HostEnv, policy: Policy, key: Key[Array, ""], episodes: int, deterministic: bool
-) -> list[np.ndarray]:
+def _play(env: HostEnv, policy: Policy, key: Key[Array, ""], episodes: int, deterministic: bool) -> list[np.ndarray]:
     """The columns of a batch from one lane.
 
     A slot whose episode ends takes the next one that has not been started, and rests when there is none left.

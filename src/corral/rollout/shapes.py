@@ -30,9 +30,7 @@ class Plan(NamedTuple):
         return np.where(few, self.robots, played)
 
 
-def plan(
-    counts: np.ndarray, batch_size: int, horizon: int, rows: int, before: Plan | None, mesh: Mesh | None
-) -> Plan:
+def plan(counts: np.ndarray, batch_size: int, horizon: int, rows: int, before: Plan | None, mesh: Mesh | None) -> Plan:
     """The plan for batches of `counts` episodes on these devices: the one before while it serves, or a first one."""
     shares = 1 if mesh is None else mesh.size
     if before is not None:

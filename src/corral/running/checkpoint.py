@@ -77,9 +77,7 @@ def load(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
     for problem, listed in (("lacks", missing), ("also holds", extra)):
         more = f" and {len(listed) - 1} more" if len(listed) > 1 else ""
         require(not listed, f"{path} is of another kind of run: it {problem} {', '.join(listed[:1])}{more}")
-    restored = [
-        _restore(path, name, entries[name], leaf) for name, (_, leaf) in zip(names, leaves, strict=True)
-    ]
+    restored = [_restore(path, name, entries[name], leaf) for name, (_, leaf) in zip(names, leaves, strict=True)]
     return jax.tree_util.tree_unflatten(structure, restored), _meta(entries)
 
 

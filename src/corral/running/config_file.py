@@ -98,9 +98,7 @@ def describe(wanted: Any) -> str:
         return {int: "a list of whole numbers", float: "a list of numbers"}.get(parts[0], "a list")
     if get_origin(wanted) is dict:
         return "pairs of a name and a number"
-    return {bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}.get(
-        wanted, "a string"
-    )
+    return {bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}.get(wanted, "a string")
 
 
 def _typed(value: Any, wanted: Any, name: str) -> Any:
@@ -185,8 +183,6 @@ def field_docs(cls: type) -> dict[str, str]:
         found |= {
             ast.unparse(node.target): " ".join(str(after.value.value).split())
             for node, after in itertools.pairwise(body)
-            if isinstance(node, ast.AnnAssign)
-            and isinstance(after, ast.Expr)
-            and isinstance(after.value, ast.Constant)
+            if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
         }
     return found

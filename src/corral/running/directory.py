@@ -32,13 +32,7 @@ from corral.running.files import write_atomically
 Note = Callable[[str], None]
 """Hears of something worth a line."""
 
-_CONFIG, _CHECKPOINTS, _POLICY, _ERROR, _SEED = (
-    "config.toml",
-    "checkpoints",
-    "policy.npz",
-    "error.txt",
-    "seed-",
-)
+_CONFIG, _CHECKPOINTS, _POLICY, _ERROR, _SEED = ("config.toml", "checkpoints", "policy.npz", "error.txt", "seed-")
 _PROVENANCE = "provenance.json"
 _MADE = (_CONFIG, log.FILE, _POLICY, "events.out.tfevents.*", "figure.*", _ERROR, _PROVENANCE)
 """The files that a run leaves in its folder, beside its checkpoints."""
@@ -232,8 +226,7 @@ def require_free(directory: Path, overwrite: bool) -> None:
         f"or continue it with `corral resume {directory}`",
     )
     require(
-        len(runs) > 0,
-        f"{directory} is not the folder of a run: nothing in it is deleted, choose another with --out",
+        len(runs) > 0, f"{directory} is not the folder of a run: nothing in it is deleted, choose another with --out"
     )
     theirs = [p for p in directory.rglob("*") if not p.is_dir() and not _of_a_run(p.relative_to(directory))]
     require(
@@ -267,9 +260,7 @@ def restore(runs: Sequence[RunDirectory], likes: Sequence[Any], note: Note) -> R
     failures: list[str] = []
     for done in sorted(common, reverse=True):
         try:
-            loaded = [
-                checkpoint.load(run.checkpoints()[done], like) for run, like in zip(runs, likes, strict=True)
-            ]
+            loaded = [checkpoint.load(run.checkpoints()[done], like) for run, like in zip(runs, likes, strict=True)]
         except CorralError as error:
             failures.append(str(error))
             note(f"{error}; looking for an earlier one")

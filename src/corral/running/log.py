@@ -152,9 +152,7 @@ def read(directory: Path | str) -> Metrics:
     names = lines[0].decode().rstrip("\n").split(",")
     cells = [line.decode().rstrip("\n").split(",") for line in lines[1:]]
     for row, line in enumerate(cells):
-        require(
-            len(line) == len(names), f"{path}, line {row + 2}: {len(line)} values for {len(names)} columns"
-        )
+        require(len(line) == len(names), f"{path}, line {row + 2}: {len(line)} values for {len(names)} columns")
     return Metrics({name: _typed([line[k] for line in cells]) for k, name in enumerate(names)})
 
 

@@ -274,8 +274,7 @@ def resume(
     if iterations is not None:
         done = max(max(folder.checkpoints(), default=0) for folder in runs)
         require(
-            iterations >= max(done, 1),
-            f"iterations must be at least {max(done, 1)}, which are done, got {iterations}",
+            iterations >= max(done, 1), f"iterations must be at least {max(done, 1)}, which are done, got {iterations}"
         )
         configs = [replace(config, iterations=iterations) for config in configs]
     every = checkpoint_every or options.checkpoint_every

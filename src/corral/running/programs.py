@@ -62,9 +62,7 @@ class Program:
         """Compile the program for a batch of these shapes; `update` then finds it."""
         self._update.lower(self._numbers, state, shapes, self._seeds, np.uint32(0)).compile()
 
-    def update(
-        self, state: LearnerState, batch: Batch, iteration: int
-    ) -> tuple[LearnerState, dict[str, Any]]:
+    def update(self, state: LearnerState, batch: Batch, iteration: int) -> tuple[LearnerState, dict[str, Any]]:
         """New states and metrics of these runs, from the batch of all."""
         done: tuple[LearnerState, dict[str, Any]] = self._update(
             self._numbers, state, batch, self._seeds, np.uint32(iteration)
@@ -75,10 +73,7 @@ class Program:
 def _arrays_only(state: LearnerState) -> LearnerState:
     """Require a state of arrays only, so that it can be stacked, saved and restored."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        require(
-            eqx.is_array(leaf),
-            f"the learner's state holds {type(leaf).__name__} at {jax.tree_util.keystr(path)}",
-        )
+        require(eqx.is_array(leaf), f"the learner's state holds {type(leaf).__name__} at {jax.tree_util.keystr(path)}")
     return state
 
 
@@ -126,8 +121,7 @@ def with_numbers(config: Config, values: Numbers) -> Config:
 def program(config: Config) -> Config:
     """The configuration with its numbers and its seed blanked: equal for runs of one program."""
     blank = {
-        name: tuple(0.0 for _ in value) if isinstance(value, tuple) else 0.0
-        for name, value in numbers(config).items()
+        name: tuple(0.0 for _ in value) if isinstance(value, tuple) else 0.0 for name, value in numbers(config).items()
     }
     return with_numbers(config, blank | {"seed": 0})
 

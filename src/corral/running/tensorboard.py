@@ -18,9 +18,7 @@ from corral.running.files import no_room
 # The two kinds of field used, by their wire type; the tag of field n is n·8 + wire type.
 _VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5
 
-_START = (
-    1  # SessionLog.START: TensorBoard forgets the steps from this event's on, which a resumed run makes again
-)
+_START = 1  # SessionLog.START: TensorBoard forgets the steps from this event's on, which a resumed run makes again
 
 
 class EventWriter:

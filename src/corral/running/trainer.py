@@ -40,9 +40,7 @@ class Trainer:
     too. The state is a tuple of `LearnerState`s, one for each program, with a leading axis of runs.
     """
 
-    def __init__(
-        self, configs: Sequence[Config], env: Env | HostEnv | Sampler, net: Any | None = None
-    ) -> None:
+    def __init__(self, configs: Sequence[Config], env: Env | HostEnv | Sampler, net: Any | None = None) -> None:
         self.sampler = make.sampler(env)
         self.spec: EnvSpec = self.sampler.spec
         for config in configs:
@@ -94,8 +92,7 @@ class Trainer:
     def stacked(self, runs: Sequence[LearnerState]) -> State:
         """The state of all runs, from that of each."""
         return tuple(
-            jax.tree.map(lambda *xs: np.stack(xs), *(runs[i] for i in program.members))
-            for program in self._programs
+            jax.tree.map(lambda *xs: np.stack(xs), *(runs[i] for i in program.members)) for program in self._programs
         )
 
     def plan(self, state: State, before: Plan | None) -> Plan:
@@ -158,12 +155,7 @@ class Trainer:
     def _refuse_non_finite(self, batch: Batch, metrics: Sequence[Row], iteration: int) -> None:
         """Raise an error that names the value if the environment handed out NaN or infinity; the policy never sees it."""
         flags = np.concatenate([found["finite"] for found in metrics])
-        fields = {
-            "observation": batch.obs,
-            "reward": batch.reward,
-            "costs": batch.costs,
-            _LAST: batch.final_obs,
-        }
+        fields = {"observation": batch.obs, "reward": batch.reward, "costs": batch.costs, _LAST: batch.final_obs}
         # Rows of other processes and observations after an episode cannot be named by their step.
         at_hand = batch.valid.is_fully_addressable if isinstance(batch.valid, jax.Array) else True
         for (name, values), fine in zip(fields.items(), np.all(flags, axis=0).tolist(), strict=True):

@@ -212,9 +212,7 @@ def is_constrained_update(old: Evaluation, new: Evaluation, delta: float, cost: 
     return inside and excess <= ROUNDING * largest(old.V[cost])
 
 
-def surrogate_terms(
-    old: Evaluation, new: Evaluation, f: ArrayLike, signal: int
-) -> tuple[float, float, float]:
+def surrogate_terms(old: Evaluation, new: Evaluation, f: ArrayLike, signal: int) -> tuple[float, float, float]:
     """(L_f, ε_f, the largest |δ̄_f|)."""
     require_signal(old, new, signal)
     values, cmdp = _state_function(old, f), old.cmdp
@@ -224,13 +222,7 @@ def surrogate_terms(
 
 
 def change_bound(
-    old: Evaluation,
-    new: Evaluation,
-    signal: int,
-    estimate: float,
-    allowance: float,
-    side: Side,
-    size: float = 0.0,
+    old: Evaluation, new: Evaluation, signal: int, estimate: float, allowance: float, side: Side, size: float = 0.0
 ) -> Bound:
     """A claim about J(π') − J(π); `size` is the largest magnitude that the estimate averages over."""
     require_signal(old, new, signal)
@@ -241,9 +233,7 @@ def change_bound(
     return Bound(change, estimate, allowance, side, max(cancelled, abs(estimate), finite_allowance))
 
 
-def _theorem_1(
-    old: Evaluation, new: Evaluation, f: ArrayLike, signal: int, side: Side, divergence: float
-) -> Bound:
+def _theorem_1(old: Evaluation, new: Evaluation, f: ArrayLike, signal: int, side: Side, divergence: float) -> Bound:
     """L_f/(1−γ) ± 2γε_f/(1−γ)²·divergence."""
     L, epsilon_f, size = surrogate_terms(old, new, f, signal)
     horizon = 1 / (1 - old.cmdp.gamma)

@@ -148,9 +148,7 @@ def evaluate(cmdp: CMDP, policy: ArrayLike) -> Evaluation:
 
 def require_kind(name: str, value: Any, kind: type) -> None:
     """Require an instance of `kind`."""
-    require(
-        isinstance(value, kind), f"{name} must be an instance of {kind.__name__}, got {type(value).__name__}"
-    )
+    require(isinstance(value, kind), f"{name} must be an instance of {kind.__name__}, got {type(value).__name__}")
 
 
 def require_count(name: str, value: int, least: int) -> None:
@@ -171,9 +169,7 @@ def as_policy(name: str, policy: ArrayLike, cmdp: CMDP) -> Float64[np.ndarray, "
     return as_distribution(name, array)
 
 
-def as_floats(
-    name: str, value: ArrayLike, shape: tuple[int, ...] | None = None
-) -> Float64[np.ndarray, "..."]:
+def as_floats(name: str, value: ArrayLike, shape: tuple[int, ...] | None = None) -> Float64[np.ndarray, "..."]:
     """Return `value` as a new array of finite float64 numbers, of `shape` if one is given."""
     try:
         array = np.array(value)

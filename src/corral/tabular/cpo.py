@@ -59,9 +59,7 @@ def _line_search(old: Evaluation, logits: Table, step: Table, delta: float, case
     recovering = case >= dual.Case.RECOVERY or bool(np.any(excess > small[1:]))
     for share in _SHARES:
         promised = promise_of(old, softmax(logits + share * step))
-        inside = promised.kl <= delta and bool(
-            np.all(promised.change[1:] <= np.maximum(-excess, 0) + small[1:])
-        )
+        inside = promised.kl <= delta and bool(np.all(promised.change[1:] <= np.maximum(-excess, 0) + small[1:]))
         if inside and (recovering or promised.change[0] > small[0]):
             return share
     return 0.0

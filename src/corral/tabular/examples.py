@@ -4,32 +4,15 @@ import numpy as np
 from jaxtyping import Float64
 
 from corral.errors import CorralError, require_in, require_shape
-from corral.tabular.cmdp import (
-    CMDP,
-    ArrayLike,
-    as_distribution,
-    as_floats,
-    evaluate,
-    require_count,
-    require_kind,
-)
+from corral.tabular.cmdp import CMDP, ArrayLike, as_distribution, as_floats, evaluate, require_count, require_kind
 from corral.tabular.optimum import optimum, safest
 
-__all__ = [
-    "fork",
-    "fork_policies",
-    "nearby_policy",
-    "random_cmdp",
-    "random_deterministic_policy",
-    "random_policy",
-]
+__all__ = ["fork", "fork_policies", "nearby_policy", "random_cmdp", "random_deterministic_policy", "random_policy"]
 
 _ATTEMPTS = 100
 
 
-def random_cmdp(
-    rng: np.random.Generator, states: int, actions: int, constraints: int = 1, gamma: float = 0.9
-) -> CMDP:
+def random_cmdp(rng: np.random.Generator, states: int, actions: int, constraints: int = 1, gamma: float = 0.9) -> CMDP:
     """Draw a strictly feasible CMDP whose unconstrained optimum breaks every limit.
 
     Transitions and start are Dirichlet (sparse rows, so that actions matter), rewards standard normal, costs
@@ -105,9 +88,7 @@ def fork(gamma: float = 0.9) -> CMDP:
     return CMDP(P, R, C=[-R], mu=[1.0, 0.0, 0.0], gamma=gamma, limits=[0.0])
 
 
-def fork_policies(
-    shift: float, tremble: float
-) -> tuple[Float64[np.ndarray, "3 2"], Float64[np.ndarray, "3 2"]]:
+def fork_policies(shift: float, tremble: float) -> tuple[Float64[np.ndarray, "3 2"], Float64[np.ndarray, "3 2"]]:
     """The policies π and π' for `fork`: π is uniform, π' goes to state 2 by `shift` and to action 0 by `tremble` more often.
 
     π' gains in state 1 and loses as much in state 2, which it reaches more often: the worst case of Theorem 1.

@@ -40,10 +40,7 @@ class Gridworld:
 
 
 def gridworld(
-    grid: str = MAP,
-    slip: float = 0.1,
-    gamma: float = 0.97,
-    limits: ArrayLike = (1.0, 2.0, 25.0),
+    grid: str = MAP, slip: float = 0.1, gamma: float = 0.97, limits: ArrayLike = (1.0, 2.0, 25.0)
 ) -> Gridworld:
     """Build the CMDP of a courier who walks from S to G for reward 1 and is put back at S, for ever.
 

@@ -31,9 +31,7 @@ def schulman_2015_kl(old: Evaluation, new: Evaluation, signal: int = 0) -> Bound
     return _schulman(old, new, signal, largest(kl(old, new)))
 
 
-def kakade_langford_2002(
-    old: Evaluation, goal: Evaluation, new: Evaluation, share: float, signal: int = 0
-) -> Bound:
+def kakade_langford_2002(old: Evaluation, goal: Evaluation, new: Evaluation, share: float, signal: int = 0) -> Bound:
     """Kakade and Langford's bound for the mixture π' = (1−α)π + απ̂ with α = `share` and π̂ = `goal`.
 
     J(π') − J(π) ≥ α/(1−γ)·(𝔸 − 2αγε/(1−γ(1−α))),   𝔸 = E_{s~d^π, a~π̂}[A^π],   ε = max_s |E_{a~π̂}A^π|

@@ -120,9 +120,7 @@ def interior_policy(cmdp: CMDP) -> Float64[np.ndarray, "S A"]:
     least = safest(cmdp)
     if least.violation > 0:
         raise InfeasibleCMDP(least.violation)
-    require(
-        least.violation < 0, "cmdp has no policy strictly inside its limits: the safest one lies on a limit"
-    )
+    require(least.violation < 0, "cmdp has no policy strictly inside its limits: the safest one lies on a limit")
     safe = evaluate(cmdp, least.policy)
     target = cmdp.limits + least.violation / 2
     rise = uniform.J_C - safe.J_C

@@ -166,11 +166,7 @@ def _pair_claims(rng: np.random.Generator, old: Evaluation, new: Evaluation) -> 
     yield "Corollary 3: any f", paper.corollary_3_theorem(old, new, f), None
     yield "Corollary 3: reward", paper.corollary_3_reward(old, new), schulman_kl
     for i in costs:
-        yield (
-            "Corollary 3: cost",
-            paper.corollary_3_cost(old, new, i),
-            older.schulman_2015_kl(old, new, i),
-        )
+        yield ("Corollary 3: cost", paper.corollary_3_cost(old, new, i), older.schulman_2015_kl(old, new, i))
     yield "(older) Schulman", schulman, None
     yield "(older) Schulman, KL", schulman_kl, None
 

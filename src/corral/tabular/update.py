@@ -89,10 +89,7 @@ class Run:
 def softmax(logits: ArrayLike) -> Table:
     """π(a|s) = exp θ(s, a)/Σ_b exp θ(s, b) for logits θ (S, A)."""
     logits = as_floats("logits", logits)
-    require(
-        logits.ndim == 2 and logits.size > 0,
-        f"logits must have shape (states, actions), got {logits.shape}",
-    )
+    require(logits.ndim == 2 and logits.size > 0, f"logits must have shape (states, actions), got {logits.shape}")
     weights = np.exp(bounded(logits))
     return weights / weights.sum(axis=1, keepdims=True)
 
@@ -112,9 +109,7 @@ def start_logits(cmdp: CMDP, start: ArrayLike) -> tuple[Table, Evaluation]:
     policy = as_policy("start", start, cmdp)
     zero = np.argwhere(policy == 0)
     where = tuple(int(i) for i in zero[0]) if len(zero) else ()
-    require(
-        not len(zero), f"start must give every action a probability (softmax does), got 0 at index {where}"
-    )
+    require(not len(zero), f"start must give every action a probability (softmax does), got 0 at index {where}")
     logits = bounded(np.log(policy))
     return logits, evaluate(cmdp, softmax(logits))
 
@@ -134,9 +129,7 @@ def sizes(policy: Evaluation) -> Returns:
     return np.abs(policy.V).max(axis=1)
 
 
-def propose(
-    old: Evaluation, logits: Table, delta: float, *, guaranteed: bool = False
-) -> tuple[Table, dual.Case]:
+def propose(old: Evaluation, logits: Table, delta: float, *, guaranteed: bool = False) -> tuple[Table, dual.Case]:
     """Propose a step x with D̄_KL ≤ δ that satisfies the surrogate constraints themselves, if the iteration finds one.
 
     The subproblem limits cᵢ + bᵢᵀx, but the step must keep cᵢ + surrogateᵢ(x) ≤ 0, plus the worst case if `guaranteed`.

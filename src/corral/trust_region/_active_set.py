@@ -178,18 +178,14 @@ def refactored(problem: Problem, active: Bool[Array, " m"]) -> Float[Array, "n n
     return T
 
 
-def multipliers(
-    problem: Problem, active: Bool[Array, " m"], T: Array
-) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+def multipliers(problem: Problem, active: Bool[Array, " m"], T: Array) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
     """(p, d) with β(t) = p + t d on A, each corrected once by its residual."""
     m = problem.c.shape[0]
     p, d = T[:m, m], T[:m, m + 1]
     return _refined(problem, active, T, problem.c, p), _refined(problem, active, T, problem.k, d)
 
 
-def multipliers_at(
-    problem: Problem, t: Float[Array, ""], active: Bool[Array, " m"], T: Array
-) -> Float[Array, " m"]:
+def multipliers_at(problem: Problem, t: Float[Array, ""], active: Bool[Array, " m"], T: Array) -> Float[Array, " m"]:
     """β(t) ≥ 0, corrected at t itself, because p and t d are huge and cancel where S_AA is nearly singular."""
     p, d = multipliers(problem, active, T)
     load = problem.c + t * problem.k

@@ -110,10 +110,7 @@ def follow_objective(
     vertex = (end >= largest) | (g == 0)
     # At a vertex every t gives the same step as long as this A is right: β ≥ 0 on A and no violation off A, both linear
     # in t. The smallest such t has the least cancellation in t·g − Bβ.
-    value, slope = (
-        jnp.where(search.point.active, p, -T[:m, m]),
-        jnp.where(search.point.active, d, -T[:m, m + 1]),
-    )
+    value, slope = (jnp.where(search.point.active, p, -T[:m, m]), jnp.where(search.point.active, d, -T[:m, m + 1]))
     late = problem.live & (value < 0) & (slope > 0)
     earliest = jnp.max(jnp.where(late, -value / jnp.where(late, slope, 1), 0), initial=0.0)
     t = jnp.where(g == 0, 0, jnp.where(vertex, jnp.minimum(earliest, largest), end))

@@ -46,9 +46,7 @@ def solve(
     scale of A or b. It also stops when pᵀAp is not positive, because A is not positive definite there or the column is
     solved to the last bit, and at the last good iterate when a product is not finite.
     """
-    require(
-        callable(product), f"product must be a function of an (n, k) matrix, got {type(product).__name__}"
-    )
+    require(callable(product), f"product must be a function of an (n, k) matrix, got {type(product).__name__}")
     require_floats("b", b, (None, None), "(n, k), one column per right-hand side")
     require(iterations >= 0, f"iterations must not be negative, got {iterations}")
     require(0 <= tolerance < 1, f"tolerance must lie in [0, 1), got {tolerance}")

@@ -118,11 +118,7 @@ def _unit(x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..
 
 @jax.jit
 def _solve(
-    q: Float[Array, ""],
-    r: Float[Array, " m"],
-    S: Float[Array, "m m"],
-    c: Float[Array, " m"],
-    delta: Float[Array, ""],
+    q: Float[Array, ""], r: Float[Array, " m"], S: Float[Array, "m m"], c: Float[Array, " m"], delta: Float[Array, ""]
 ) -> Solution:
     dtype, m = q.dtype, c.shape[0]
     finite = jnp.isfinite(delta) & (delta > 0)

@@ -60,9 +60,7 @@ def backtrack(
         scale = jnp.asarray(shrink, theta.dtype) ** search.tried
         candidate = theta + scale * step
         checks = check(candidate)
-        finite = jnp.all(jnp.isfinite(candidate)) & jnp.all(
-            jnp.isfinite(checks.value) & ~jnp.isnan(checks.limit)
-        )
+        finite = jnp.all(jnp.isfinite(candidate)) & jnp.all(jnp.isfinite(checks.value) & ~jnp.isnan(checks.limit))
         broken = ~(checks.value <= checks.limit)
         accepted = finite & ~jnp.any(broken)
         return LineSearch(

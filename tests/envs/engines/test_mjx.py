@@ -37,9 +37,7 @@ def injected(scenario, rng, height):
     physics = Physics(robot, "gather" in scenario.name, COUNT, threads=1)
     qpos = np.tile(np.asarray(robot.start, float), (COUNT, 1))
     qpos[:, 2] += height
-    physics.place(
-        np.arange(COUNT), qpos + rng.normal(0, 0.01, qpos.shape), rng.normal(0, 0.1, (COUNT, robot.nv))
-    )
+    physics.place(np.arange(COUNT), qpos + rng.normal(0, 0.01, qpos.shape), rng.normal(0, 0.1, (COUNT, robot.nv)))
     for step in range(12):
         moving = np.flatnonzero(np.arange(COUNT) // 3 % 12 >= step)  # so that they stop at different times
         physics.step(moving, rng.uniform(-1, 1, (COUNT, len(robot.control))) * np.asarray(robot.control))

@@ -120,9 +120,7 @@ def test_a_question_is_answered_for_the_observations_that_the_step_hands_out():
     for restart in (True, False):
         env.reset(0)
         for _ in range(12):
-            step, answer = env.step_and_ask(
-                np.zeros((SLOTS, 8)), np.ones(SLOTS, bool), restart, _twice, np.float32(2)
-            )
+            step, answer = env.step_and_ask(np.zeros((SLOTS, 8)), np.ones(SLOTS, bool), restart, _twice, np.float32(2))
             np.testing.assert_allclose(answer, 2 * step.obs.sum(axis=1), rtol=1e-5)
         assert step.truncated.all()
         assert (step.obs != step.final_obs).any() == restart
@@ -207,9 +205,7 @@ def test_thousands_of_random_steps_have_the_right_sizes_and_only_finite_numbers(
 def test_the_host_and_the_functional_point_agree():
     env, host = envs.make("point-circle"), made("point-circle")
     obs = host.reset(5)
-    keys = jax.vmap(lambda slot: jax.random.fold_in(jax.random.fold_in(jax.random.key(5), slot), 0))(
-        np.arange(SLOTS)
-    )
+    keys = jax.vmap(lambda slot: jax.random.fold_in(jax.random.fold_in(jax.random.key(5), slot), 0))(np.arange(SLOTS))
     state, expected = jax.jit(jax.vmap(env.reset))(keys)
     np.testing.assert_allclose(obs, expected, rtol=1e-6)
     step = jax.jit(jax.vmap(env.step))

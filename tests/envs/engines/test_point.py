@@ -14,9 +14,7 @@ from corral.envs.models import compile_model
 from corral.envs.robots import Point
 from corral.envs.scenarios import Episode
 
-AHEAD = (
-    0.6 * 0.04 / (0.04 + 4 / 3 * pi * 0.125)
-)  # of the centre of mass: a box of 0.04 and a ball of 4/3 π r³
+AHEAD = 0.6 * 0.04 / (0.04 + 4 / 3 * pi * 0.125)  # of the centre of mass: a box of 0.04 and a ball of 4/3 π r³
 
 
 def at(x, y, heading, length=10_000):
@@ -49,9 +47,7 @@ def test_it_turns_and_then_goes_where_it_points():
     np.testing.assert_allclose(state.qpos, expected[:3], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("action", "moved", "turned"), [(3.0, 1.0, 0.25), (-9.0, -1.0, -0.25), (0.4, 0.4, 0.1)]
-)
+@pytest.mark.parametrize(("action", "moved", "turned"), [(3.0, 1.0, 0.25), (-9.0, -1.0, -0.25), (0.4, 0.4, 0.1)])
 def test_actions_are_scaled_and_clipped(action, moved, turned):
     state, _ = envs.make("point-circle").step(at(0.0, 0.0, 0.0), jnp.array([action, action]))
     np.testing.assert_allclose(state.qpos, [moved * cos(turned), moved * sin(turned), turned], rtol=1e-6)
@@ -67,9 +63,7 @@ def test_it_cannot_leave_its_square(name, edge):
     env = envs.make(name)
     start, _ = env.reset(jax.random.key(0))
     for sign in (1, -1):
-        state, _ = env.step(
-            start._replace(qpos=jnp.array([sign * (edge - 0.5), 0, 0])), jnp.array([sign * 1.0, 0])
-        )
+        state, _ = env.step(start._replace(qpos=jnp.array([sign * (edge - 0.5), 0, 0])), jnp.array([sign * 1.0, 0]))
         assert state.qpos[0] == sign * edge
 
 

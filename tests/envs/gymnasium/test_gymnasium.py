@@ -41,9 +41,7 @@ SOME = ("corral/AntCircle-v0", "corral/PointGather-v0")
 
 # Gymnasium finds unbounded observations remarkable; its own MuJoCo environments have them too.
 @pytest.mark.filterwarnings("ignore:.*A Box observation space m.*value is.*infinity")
-@pytest.mark.parametrize(
-    "name", [name if name in SOME else pytest.param(name, marks=pytest.mark.slow) for name in IDS]
-)
+@pytest.mark.parametrize("name", [name if name in SOME else pytest.param(name, marks=pytest.mark.slow) for name in IDS])
 def test_gymnasium_accepts_the_environment(name):
     env = gymnasium.make(name)
     check_env(env.unwrapped)
@@ -117,13 +115,8 @@ def test_costs_come_by_name_or_from_the_users_functions():
     two = (ConstraintSpec("near", 1.0), ConstraintSpec("far", 1.0))
     named = from_gymnasium(lambda: Walker(where="costs"), 1, two, horizon=10)
     start = named.reset(0)
-    np.testing.assert_allclose(
-        named.step(np.zeros((1, 1))).costs, [[-start[0, 0] - 1, start[0, 0] + 1]], rtol=1e-6
-    )
-    functions = [
-        lambda obs, action, next_obs, info: next_obs[0] - obs[0],
-        lambda obs, action, *_: 10 * action[0],
-    ]
+    np.testing.assert_allclose(named.step(np.zeros((1, 1))).costs, [[-start[0, 0] - 1, start[0, 0] + 1]], rtol=1e-6)
+    functions = [lambda obs, action, next_obs, info: next_obs[0] - obs[0], lambda obs, action, *_: 10 * action[0]]
     priced = from_gymnasium(Walker, 1, two, functions, horizon=10)
     priced.reset(0)
     np.testing.assert_allclose(priced.step(np.array([[-0.5]])).costs, [[0, 0]], atol=1e-6)
@@ -161,10 +154,7 @@ class Misshapen(Walker):
     ("what", "message"),
     [
         ("reset", "Misshapen: reset must return an observation and a dict, got ndarray"),
-        (
-            "observation",
-            "Misshapen handed out an observation of 3 numbers, and its observation_space has 1",
-        ),
+        ("observation", "Misshapen handed out an observation of 3 numbers, and its observation_space has 1"),
         ("reward", "Misshapen: the reward of a step must be a number, got 'fast'"),
         ("cost", r"Misshapen: the cost of a step must be a number, got \[1, 2\]"),
         ("info", "Misshapen: the last value of step must be a dict, got NoneType"),
@@ -229,9 +219,7 @@ def test_what_is_not_finite_is_an_error_that_names_environment_field_and_step():
     env = from_gymnasium(Walker, 1, ONE, horizon=10)
     env.reset(0)
     env.step(np.ones((1, 1)))
-    with pytest.raises(
-        CorralError, match=r"^Walker handed out nan as observation after 2 steps of an episode$"
-    ):
+    with pytest.raises(CorralError, match=r"^Walker handed out nan as observation after 2 steps of an episode$"):
         env.step(np.ones((1, 1)))
     costly = from_gymnasium(Walker, 1, ONE, [lambda *_: float("inf")], horizon=10)
     costly.reset(0)
@@ -274,10 +262,7 @@ def test_discrete_actions_and_no_constraints():
     ("call", "message"),
     [
         (lambda: from_gymnasium(Walker, 1), "horizon must be given"),
-        (
-            lambda: from_gymnasium(Walker, 1, ONE, [], horizon=3),
-            "a function for each of the 1 constraints, got 0",
-        ),
+        (lambda: from_gymnasium(Walker, 1, ONE, [], horizon=3), "a function for each of the 1 constraints, got 0"),
         (lambda: from_gymnasium("CartPole-v1", 0), "num_envs must be at least 1"),
     ],
 )

@@ -61,8 +61,7 @@ def test_a_picture_is_a_png_of_the_same_pixels(tmp_path):
 
 def test_ffmpeg_gets_every_pixel_and_is_told_size_and_rate(tmp_path):
     ffmpeg = program(
-        tmp_path,
-        "open(sys.argv[-1], 'wb').write(' '.join(sys.argv[1:-1]).encode() + b'|' + sys.stdin.buffer.read())",
+        tmp_path, "open(sys.argv[-1], 'wb').write(' '.join(sys.argv[1:-1]).encode() + b'|' + sys.stdin.buffer.read())"
     )
     path = tmp_path / "square.mp4"
     render_video.write_mp4(path, frames(5), 25.0, ffmpeg)

@@ -116,11 +116,7 @@ class MjxEnv(Env):
         return MjxState(data.qpos, data.qvel, data.qacc_warmstart, episode), timestep
 
     def _derive(
-        self,
-        qpos: Float[Array, " q"],
-        qvel: Float[Array, " v"],
-        warmstart: Float[Array, " v"],
-        control: Array,
+        self, qpos: Float[Array, " q"], qvel: Float[Array, " v"], warmstart: Float[Array, " v"], control: Array
     ) -> RobotState:
         """Derive centre of mass, its velocity and contact wrenches, which also depend on the control, from a state."""
         model, data = self._sensing.model, self._sensing.data(qpos, qvel, warmstart, control)
@@ -149,15 +145,11 @@ class _Simulator:
         # Nearly all of an empty state is zeros, and `data` makes them inside the compiled program: as constants, Warp's
         # room for the contacts of many robots would add 100 MB to it.
         leaves, self._structure = jax.tree.flatten(data)
-        self._leaves = [
-            leaf if leaf.any() else jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves
-        ]
+        self._leaves = [leaf if leaf.any() else jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
 
     def data(self, qpos: Array, qvel: Array, warmstart: Array, control: Array) -> Any:
         """An `mjx.Data` with this state of one robot; derived quantities are not filled in."""
-        leaves = [
-            jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x for x in self._leaves
-        ]
+        leaves = [jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x for x in self._leaves]
         empty = jax.tree.unflatten(self._structure, leaves)
         return empty.replace(qpos=qpos, qvel=qvel, qacc_warmstart=warmstart, ctrl=control)
 

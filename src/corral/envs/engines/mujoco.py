@@ -64,9 +64,7 @@ class ThreadedEnv(HostEnv):
         self.physics.step(np.flatnonzero(active), self.scenario.control(actions))
         state = self.physics.states.astype(np.float32)
         with self._on_cpu():
-            self._memory, judged, answer = _judge(
-                self.scenario, ask, self._memory, state, actions, active, *given
-            )
+            self._memory, judged, answer = _judge(self.scenario, ask, self._memory, state, actions, active, *given)
         fields = np.array(judged)
         size, costs = self.spec.observation_size, len(self.spec.constraints)
         final_obs, reward, cost = fields[:, :size], fields[:, size], fields[:, size + 1 : size + 1 + costs]

@@ -99,9 +99,7 @@ class Physics:
         """Stop the threads."""
         self._helpers.shutdown()
 
-    def _work(
-        self, workspace: mujoco.MjData, pieces: list[slice], robots: np.ndarray, controls: np.ndarray
-    ) -> None:
+    def _work(self, workspace: mujoco.MjData, pieces: list[slice], robots: np.ndarray, controls: np.ndarray) -> None:
         """Step the robots of one piece after another until none is left; `pop` is atomic, so threads share the list."""
         while pieces:
             try:

@@ -13,9 +13,7 @@ from corral.envs.contract import Box, Env, HostEnv, HostStep, Timestep, select
 def slot_keys(seed: Array, slots: Array, episodes: Array) -> Array:
     """(N,) random keys, one for each slot, from (seed, slot, number of the episode)."""
     root = jax.random.key(seed)
-    return jax.vmap(lambda slot, episode: jax.random.fold_in(jax.random.fold_in(root, slot), episode))(
-        slots, episodes
-    )
+    return jax.vmap(lambda slot, episode: jax.random.fold_in(jax.random.fold_in(root, slot), episode))(slots, episodes)
 
 
 class VectorEnv(HostEnv):

@@ -33,9 +33,7 @@ class SingleEnv(gymnasium.Env[np.ndarray, Any]):
         self.host = host
         self.observation_space, self.action_space = _spaces(host.spec)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """A fresh start, drawn from the environment's generator."""
         super().reset(seed=seed)
         return self.host.reset(_draw_seed(self.np_random))[0], {}
@@ -61,9 +59,7 @@ class ManyEnvs(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.host = host
         self.num_envs = host.num_envs
         self.single_observation_space, self.single_action_space = _spaces(host.spec)
-        self.observation_space = gymnasium.vector.utils.batch_space(
-            self.single_observation_space, self.num_envs
-        )
+        self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, self.num_envs)
         self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, self.num_envs)
 
     def reset(
@@ -78,10 +74,7 @@ class ManyEnvs(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         """One step of every robot; where `info["_final_obs"]`, an episode ended with the observation `info["final_obs"]`."""
         step: HostStep = self.host.step(np.asarray(actions))
         ended = step.terminated | step.truncated
-        info: dict[str, Any] = {
-            "cost": step.costs.sum(axis=1),
-            "costs": _by_name(self.host.spec, list(step.costs.T)),
-        }
+        info: dict[str, Any] = {"cost": step.costs.sum(axis=1), "costs": _by_name(self.host.spec, list(step.costs.T))}
         if ended.any():
             info |= {"final_obs": step.final_obs, "_final_obs": ended}
         return step.obs, step.reward, step.terminated, step.truncated, info

@@ -161,9 +161,7 @@ class _GymnasiumHost(HostEnv):
         try:
             flat = np.asarray(flatten(space, obs), np.float32)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise CorralError(
-                f"{self.spec.name} handed out an observation that is not of {space}: {error}"
-            ) from error
+            raise CorralError(f"{self.spec.name} handed out an observation that is not of {space}: {error}") from error
         size = self.spec.observation_size
         require(
             flat.shape == (size,),
@@ -177,9 +175,7 @@ class _GymnasiumHost(HostEnv):
             return int(outside)
         return outside.astype(self._envs[0].action_space.dtype)
 
-    def _price(
-        self, obs: Any, action: Any, next_obs: Any, info: dict[str, Any], cost: float | None
-    ) -> list[float]:
+    def _price(self, obs: Any, action: Any, next_obs: Any, info: dict[str, Any], cost: float | None) -> list[float]:
         """The costs of one step, one per constraint."""
         constraints = self.spec.constraints
         if self._costs is not None:
@@ -208,12 +204,8 @@ def _step(name: str, env: Any, action: Any) -> tuple[Any, float, Any, bool, bool
         case (obs, reward, terminated, truncated, info):
             cost = None
         case other:
-            raise CorralError(
-                f"{name}: step must return five values, or six with the cost third, got {len(other)}"
-            )
-    require(
-        isinstance(info, dict), f"{name}: the last value of step must be a dict, got {type(info).__name__}"
-    )
+            raise CorralError(f"{name}: step must return five values, or six with the cost third, got {len(other)}")
+    require(isinstance(info, dict), f"{name}: the last value of step must be a dict, got {type(info).__name__}")
     return obs, _number(name, "the reward", reward), cost, bool(terminated), bool(truncated), info
 
 

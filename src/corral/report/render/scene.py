@@ -149,12 +149,7 @@ class Photographer:
     """
 
     def __init__(
-        self,
-        scenario: Scenario,
-        limits: Sequence[float] = (),
-        width: int = 640,
-        height: int = 480,
-        name: str = "",
+        self, scenario: Scenario, limits: Sequence[float] = (), width: int = 640, height: int = 480, name: str = ""
     ) -> None:
         self.scenario = scenario
         self._name = name

@@ -157,9 +157,7 @@ def _draw_arena(ax: Any, trajectory: Trajectory, task: Gather) -> None:
         ax.plot(x, y, marker, ms=9, mec=colour, mfc=colour if left else "white", mew=1.2, zorder=3)
         ax.add_patch(Disc((x, y), task.catch_range, fill=False, ec=colour, lw=0.6, ls=":"))
     _draw_path(ax, trajectory)
-    ax.plot(
-        *trajectory.com[1:, :2][_costly(trajectory)].T, "D", ms=5, color=RED, mec="black", mew=0.8, zorder=6
-    )
+    ax.plot(*trajectory.com[1:, :2][_costly(trajectory)].T, "D", ms=5, color=RED, mec="black", mew=0.8, zorder=6)
     ax.set(xlim=(-outer, outer), ylim=(-outer, outer), aspect="equal", xlabel="x (m)", ylabel="y (m)")
     ax.set(xticks=range(-6, 7, 2), yticks=range(-6, 7, 2))
 
