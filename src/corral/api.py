@@ -167,7 +167,7 @@ def train(
         trainer = Trainer([config], sampler, net)
         kept = loop.InMemory()
         try:
-            loop.loop(trainer, kept, watcher or loop.Silent())
+            loop.loop(trainer, kept, watcher or loop.Watcher())
         except (Exception, KeyboardInterrupt) as stopped:
             if kept.now is not None:
                 stopped.result = _result(trainer, kept)  # type: ignore[union-attr]

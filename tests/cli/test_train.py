@@ -89,7 +89,7 @@ def test_training_writes_the_run_and_says_where_and_what(tmp_path, monkeypatch, 
     assert (fake.asked["seeds"], fake.asked["checkpoint_every"], fake.asked["threads"]) == (1, 5, 1)
     printed = capsys.readouterr().out
     assert "corral  point-gather  FPO  seed 3" in printed
-    assert re.search(r"2/2  return 4\.00 .* bombs 0\.500 .* limit 0\.5  boundary", printed)
+    assert re.search(r"2/2  return 4\.00 .* bombs 0\.500 .* limit 0\.5  KL 0\.5000", printed)
     assert f"figure   {out / 'figure.png'}, and as .svg" in printed
     assert f"run      {out}: config.toml, metrics.csv, checkpoints/, events.out.tfevents.…" in printed
     assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")

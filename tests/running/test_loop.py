@@ -27,7 +27,7 @@ def train(trainer, folders, watcher=None, checkpoint_every=10, resume=False):
     for run, config in zip(runs, trainer.configs, strict=True):
         run.begin(config)
     recorder = loop.OnDisk(runs, resume)
-    return loop.loop(trainer, recorder, watcher or loop.Silent(), checkpoint_every=checkpoint_every)
+    return loop.loop(trainer, recorder, watcher or loop.Watcher(), checkpoint_every=checkpoint_every)
 
 
 def columns_that_repeat(directory):
@@ -73,7 +73,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path):
     newest = list(checkpoint.checkpoints(cut / "checkpoints").values())[-1]
     newest.write_bytes(newest.read_bytes()[:-100])
     notes = []
-    watcher = loop.Silent()
+    watcher = loop.Watcher()
     watcher.note = notes.append
     train(trainer, [cut], watcher, checkpoint_every=1, resume=True)
     assert_same_run(whole, cut)

@@ -15,10 +15,12 @@ from rich.text import Text
 
 from corral.cli.braille import Canvas, round_range
 from corral.config import Config
+from corral.report.style import GREEN, ORANGE, PURPLE, RED, SKY
 from corral.running.log import constraint_names
+from corral.running.loop import Watcher
 
-# Okabe and Ito's colours, those that read on dark and on light terminals.
-RETURN, COST, SHAPED, LIMIT, GOOD, SPREAD = "#56B4E9", "#E69F00", "#CC79A7", "#D55E00", "#009E73", "grey42"
+# The colours of the palette that read on dark and on light terminals.
+RETURN, COST, SHAPED, LIMIT, GOOD, SPREAD = SKY, ORANGE, PURPLE, RED, GREEN, "grey42"
 
 # The dual's cases from harmless to severe, with a mark and a colour for the strip under the curves.
 CASES: dict[str, tuple[str, str]] = {
@@ -42,7 +44,7 @@ def rejection(row: Row) -> str:
     return most.replace("_", " ") if most and counts[most] > 0 else "no candidate"
 
 
-class Display:
+class Display(Watcher):
     """Shows the rows of a run; a row may carry those of several seeds in "seeds" beside their means."""
 
     def __init__(self, console: Console | None = None) -> None:

@@ -8,7 +8,7 @@ import argparse
 import inspect
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -22,7 +22,7 @@ from corral.running.config_file import describe, field_docs, fill
 T = TypeVar("T")
 
 COMMON = (
-    *("algo", "preset", "config", "iterations", "batch_size", "limit", "task", "seed", "seeds", "out"),
+    *("algo.name", "preset", "config", "iterations", "batch_size", "limit", "task", "seed", "seeds", "out"),
     *("overwrite", "checkpoint_every", "threads", "json"),
 )
 """The options that `corral train --help` shows first."""
@@ -43,9 +43,10 @@ class Option:
     spelled: str = ""
     """The flag, where it differs from the field's name."""
 
-    @property
-    def flag(self) -> str:
-        """As it is written: --trust.delta."""
+    def __str__(self) -> str:
+        """As it is written: --trust.delta, or DIR for a positional argument."""
+        if self.positional:
+            return f"{self.name.upper()}{'…' if self.many else ''}"
         return f"--{self.spelled or self.name.replace('_', '-')}"
 
     @property
@@ -56,7 +57,7 @@ class Option:
     @property
     def off(self) -> str:
         """The flag that switches a yes-or-no option off: --trust.no-thing."""
-        head, dot, last = self.flag[2:].rpartition(".")
+        head, dot, last = str(self)[2:].rpartition(".")
         return f"--{head}{dot}no-{last}"
 
 
@@ -70,23 +71,17 @@ def options_of(value: Any, prefix: str = "") -> list[Option]:
         if is_dataclass(now) and not isinstance(now, type):
             found += options_of(now, f"{prefix}{f.name}.")
         else:
-            said = f.metadata
-            place, spelled = bool(said.get("positional")), said.get("flag", "")
+            place, spelled = bool(f.metadata.get("positional")), f.metadata.get("flag", "")
             found.append(Option(prefix + f.name, hints[f.name], now, docs.get(f.name, ""), place, spelled))
     return found
 
 
 def parse(kind: type[T], argv: list[str], command: str) -> T:
     """An instance of the dataclass `kind` from the arguments of `corral COMMAND`."""
-    options = options_of(kind)
-    if wants_help(argv):
+    options = sorted(options_of(kind), key=lambda option: not option.positional)
+    if {"-h", "--help"} & set(argv):
         _print_help(f"corral {command}", inspect.getdoc(kind) or "", {"options": options})
     return fill(kind, read_words(argv, options, f"corral {command}"))
-
-
-def wants_help(argv: Iterable[str]) -> bool:
-    """Whether the arguments ask for the help text."""
-    return bool({"-h", "--help"} & set(argv))
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
@@ -94,60 +89,66 @@ def wants_help(argv: Iterable[str]) -> bool:
 
 def read_words(argv: list[str], options: list[Option], command: str) -> dict[str, Any]:
     """The nested dict of what the arguments say; the last of two equal flags wins."""
-    flags = {o.flag: o for o in options if not o.positional}
+    flags = {str(o): o for o in options if not o.positional}
     switches = {o.off: o for o in flags.values() if o.hint is bool}
-    places = [o for o in options if o.positional]
     found: dict[str, Any] = {}
-    loose: list[str] = []
-    words = list(argv)
+    loose, words = [], list(argv)
     while words:
         word = words.pop(0)
-        if not word.startswith("--"):
-            loose.append(word)
-            continue
         head, equals, tail = word.partition("=")
         head = head.replace("_", "-")
-        if head in switches:
-            _put(found, switches[head].name, False)
-            continue
-        require(head in flags, _unknown(word, flags, command))
-        option = flags[head]
-        if option.hint is bool:
-            _put(found, option.name, True)
-            continue
-        given = [tail] if equals else []
-        while words and not words[0].startswith("--") and (option.many or not given):
-            given.append(words.pop(0))
-        _put(found, option.name, value_of(option, given))
-    for place in places:
+        if not word.startswith("--"):
+            loose.append(word)
+        elif head in switches:
+            _put(found, switches[head], False)
+        else:
+            require(head in flags, _unknown(word, flags, command))
+            given = [tail] if equals else []
+            while words and not equals and _takes(flags[head], given, words[0]):
+                given.append(words.pop(0))
+            _put(found, flags[head], flags[head].hint is bool or _value(flags[head], given))
+    for place in (o for o in options if o.positional):
         taken, loose = (loose, []) if place.many else (loose[:1], loose[1:])
-        require(
-            bool(taken) or place.default is not MISSING, f"{_place(place)} is missing: `{command} --help` explains it"
-        )
+        needed = place.default is MISSING
+        require(bool(taken) or not needed, f"{place} is missing: `{command} --help` explains it")
         if taken:
-            _put(found, place.name, value_of(place, taken))
+            _put(found, place, _value(place, taken))
     require(not loose, f"what is {(loose or [''])[0]!r} for? It follows no option that takes it")
     return found
 
 
-def _put(found: dict[str, Any], dotted: str, value: Any) -> None:
-    *parts, last = dotted.split(".")
+def _takes(option: Option, given: list[str], word: str) -> bool:
+    """Whether this is one more word of an option: one of any kind, or any number that make a list."""
+    if word.startswith("--") or option.hint is bool:
+        return False
+    numbers = any(get_origin(kind) is tuple and get_args(kind)[0] in (int, float) for kind in _kinds(option.hint))
+    return not given or (option.many and not (numbers and _fails(float, word)))
+
+
+def _fails(kind: type, word: str) -> bool:
+    try:
+        kind(word)
+    except ValueError:
+        return True
+    return False
+
+
+def _put(found: dict[str, Any], option: Option, value: Any) -> None:
+    *parts, last = option.name.split(".")
     for part in parts:
         found = found.setdefault(part, {})
     found[last] = value
 
 
-def value_of(option: Option, given: list[str]) -> Any:
-    """The words given to an option as the values of its type."""
-    named = _place(option) if option.positional else option.flag
-    problem = f"{named} must be {describe(option.hint)}, got {' '.join(given) or 'nothing'}"
+def _value(option: Option, given: list[str]) -> Any:
+    """The words given to an option as a value of its type."""
     # One word may be a number or a list of one: the number comes first.
     for kind in sorted(_kinds(option.hint), key=lambda kind: bool(get_args(kind))):
         try:
             return _converted(kind, given)
         except ValueError:
             continue
-    raise CorralError(problem)
+    raise CorralError(f"{option} must be {describe(option.hint)}, got {' '.join(given) or 'nothing'}")
 
 
 def _kinds(hint: Any) -> list[Any]:
@@ -162,27 +163,23 @@ def _converted(kind: Any, given: list[str]) -> Any:
     if origin is tuple:
         return tuple(_converted(parts[0], [word]) for word in given)
     if origin is dict:
-        if not given or len(given) % 2:
+        names, numbers = given[::2], given[1::2]
+        if len(names) != len(numbers) or not given:
             raise ValueError
-        return {name: float(number) for name, number in zip(given[::2], given[1::2], strict=True)}
+        return {name: float(number) for name, number in zip(names, numbers, strict=True)}
     (word,) = given
     if origin is Literal:
         if word not in map(str, parts):
             raise ValueError
         return next(part for part in parts if str(part) == word)
-    make: Callable[[str], Any] = kind
-    return make(word)
+    return kind(word)
 
 
 def _unknown(word: str, flags: Mapping[str, Option], command: str) -> str:
     """The message about a flag that does not exist."""
-    name = word.split("=")[0].lstrip("-").replace("-", "_")
-    for algo, cls in algorithms().items():
-        if name.startswith("algo.") and name[5:] in {f.name for f in fields(cls)}:
-            return f"{word} is an option of --algo {algo}, which is not the algorithm of this run"
-    last = {flag.lstrip("-").split(".")[-1]: flag for flag in reversed(list(flags))}  # --delta means --trust.delta
-    near = nearest(word.split("=")[0].replace("_", "-"), flags)
-    near = near or last.get(nearest(name.replace("_", "-"), last) or "")
+    flag = word.split("=")[0].replace("_", "-")
+    last = {known.lstrip("-").split(".")[-1]: known for known in reversed(list(flags))}  # --delta means --trust.delta
+    near = nearest(flag, flags) or last.get(nearest(flag.lstrip("-"), last) or "")
     hint = f"did you mean {near}?" if near else f"`{command} --help` lists them"
     return f"there is no option {word}; {hint}"
 
@@ -192,13 +189,9 @@ def _unknown(word: str, flags: Mapping[str, Option], command: str) -> str:
 
 def _print_help(command: str, purpose: str, groups: Mapping[str, list[Option]]) -> NoReturn:
     """Print the help text and leave with status 0."""
-    places = " ".join(_place(o) for group in groups.values() for o in group if o.positional)
-    parser = argparse.ArgumentParser(
-        prog=command,
-        usage=f"{command}{' ' if places else ''}{places} [options]",
-        description=" ".join(purpose.split()),
-        add_help=False,
-    )
+    places = [str(o) for group in groups.values() for o in group if o.positional]
+    usage = " ".join([command, *places, "[options]"])
+    parser = argparse.ArgumentParser(usage=usage, description=" ".join(purpose.split()), add_help=False)
     for title, group in groups.items():
         shown = parser.add_argument_group(title)
         for option in group:
@@ -209,22 +202,15 @@ def _print_help(command: str, purpose: str, groups: Mapping[str, list[Option]]) 
 
 def _show(group: Any, option: Option) -> None:
     """Add an option to a group of the help text."""
-    now = option.default
+    now, doc = option.default, option.doc.replace("%", "%%")
     plain = " ".join(map(str, now)) if isinstance(now, tuple) else str(now)
-    shown = f" (default: {plain})" if now not in (MISSING, None, (), {}) else ""
-    text = (option.doc + shown).replace("%", "%%")
+    text = doc if now in (MISSING, None, (), {}) else f"{doc} (default: {plain})"
     if option.positional:
-        group.add_argument(option.name, metavar=_place(option), help=text)
+        group.add_argument(option.name, metavar=str(option), help=text)
     elif option.hint is bool:
-        flag = option.off if now is True else option.flag
-        group.add_argument(flag, action="store_true", help=option.doc.replace("%", "%%"))
+        group.add_argument(option.off if now is True else str(option), action="store_true", help=doc)
     else:
-        group.add_argument(option.flag, metavar=_metavar(option.hint), help=text)
-
-
-def _place(option: Option) -> str:
-    """A positional argument as the usage line names it: ENV, DIR…"""
-    return f"{option.name.upper()}{'…' if option.many else ''}"
+        group.add_argument(str(option), metavar=_metavar(option.hint), help=text)
 
 
 def _metavar(hint: Any) -> str:
@@ -232,8 +218,7 @@ def _metavar(hint: Any) -> str:
     if get_origin(kind) is Literal:
         return f"{{{','.join(map(str, get_args(kind)))}}}"
     if get_origin(kind) is tuple:
-        one = _metavar(get_args(kind)[0])
-        return f"{one} [{one} ...]"
+        return "{0} [{0} ...]".format(_metavar(get_args(kind)[0]))
     if get_origin(kind) is dict:
         return "NAME NUMBER ..."
     return {int: "INT", float: "FLOAT", Path: "PATH"}.get(kind, "TEXT")
@@ -241,18 +226,11 @@ def _metavar(hint: Any) -> str:
 
 # -- corral train ------------------------------------------------------------------------------------------------------
 
-_PURPOSE = (
-    "Train a policy that keeps its costs under their limits in ENV, a name from `corral envs`, or a Gymnasium id whose "
-    'info["cost"] has the limit given by --limit; --task then holds arguments of gymnasium.make.'
-)
-
 
 @dataclass(frozen=True)
 class _Source:
     """What the defaults of a run follow from."""
 
-    algo: str | None = None
-    """The algorithm."""
     preset: Preset | None = None
     """`paper`: plainly the paper's algorithm. `corral`: with calibrated limits and critics that see the time."""
     config: Path | None = None
@@ -261,82 +239,55 @@ class _Source:
 
 def train_options(argv: list[str]) -> tuple[Config, RunOptions]:
     """The run asked for by `corral train ENV [--algo A] [--preset P] [--config FILE] [any field as a flag]`."""
-    args = list(argv)
-    source_options = options_of(_Source)
-    said = {o.name: _take(args, o) for o in source_options}
     known = algorithms()
-    algo, chosen, file = said["algo"], said["preset"], said["config"]
-    require(algo is None or algo in known, f"--algo must be one of {', '.join(known)}, got {algo}")
-    label = chosen or (file.stem if file else "corral")
+    own = {o.name: o for algo in known.values() for o in options_of(algo(), "algo.")}
+    options = [*_options(Config("point-circle"), RunOptions(), _Source()), *own.values(), Option("env", str, None, "")]
+    asked_for_help = bool({"-h", "--help"} & set(argv))
+    words = read_words([word for word in argv if word not in ("-h", "--help")], options, "corral train")
+    file, chosen = words.pop("config", None), words.pop("preset", None)
     content = config_file.read(file) if file else {}
-    env = _take_env(args) or content.get("env")
-    if env is None and not wants_help(args):
-        raise CorralError("name an environment first, such as `corral train point-circle`")
-    written = content.get("algo")
+    env = words.get("env") or content.get("env")
+    require(env is not None or asked_for_help, "name an environment first, such as `corral train point-circle`")
+    algo, written = words.get("algo", {}).get("name"), content.get("algo")
     if algo is not None and isinstance(written, dict) and written.get("name") != algo:
         del content["algo"]  # parameters of another algorithm than the one asked for
     how = fill(RunOptions(), content.pop("run", {}), "run")
     default = preset(env or "point-circle", chosen or "corral", known[algo]() if algo else None)
     config: Config = fill(default, content | {"env": default.env})
-    if wants_help(args):
-        now = _Source(config.algo.name, chosen or "corral", file)
-        _train_help(config, [*options_of(now), *_run_fields(config, how)])
-    words = read_words(args, _run_fields(config, how), "corral train")
+    if asked_for_help:
+        _train_help(config, how, _Source(chosen or "corral", file))
+    for name in words.get("algo", {}):
+        its = [n for n, kind in known.items() if name in {"name", *(f.name for f in fields(kind))}]
+        message = f"--algo.{name} is an option of --algo {its[0]}, and this run is trained by {config.algo.name}"
+        require(config.algo.name in its, message.replace("_", "-"))
     names = {f.name for f in fields(RunOptions)}
     config = fill(config, {key: value for key, value in words.items() if key not in names})
     how = fill(how, {key: value for key, value in words.items() if key in names})
     if how.out is None:
+        label = chosen or (file.stem if file else "corral")
         out = Path("runs") / re.sub("[/:]", "-", f"{env}-{config.algo.name}-{label}-s{config.seed}")
         how = replace(how, out=out)
     return config, how
 
 
-def _run_fields(config: Config, how: RunOptions) -> list[Option]:
-    return [o for o in (*options_of(config), *options_of(how)) if o.name != "env"]
+def _options(config: Config, how: RunOptions, source: _Source) -> list[Option]:
+    """The options of `corral train` with these defaults; ENV is one of them."""
+    found = [*options_of(source), *options_of(config), *options_of(how)]
+    algo = Option("algo.name", Literal[*algorithms()], config.algo.name, "The algorithm.", spelled="algo")
+    env = Option("env", str, None, next(o.doc for o in found if o.name == "env"), positional=True)
+    return [env, algo, *(o for o in found if o.name != "env")]
 
 
-def _train_help(config: Config, options: list[Option]) -> NoReturn:
+def _train_help(config: Config, how: RunOptions, source: _Source) -> NoReturn:
     """The common options first, then the others part by part."""
-    known = ",".join(algorithms())
-    options = [replace(o, hint=Literal[*algorithms()]) if o.name == "algo" and known else o for o in options]
-    by_name = {o.name: o for o in options}
-    groups = {"common options": [by_name[name] for name in COMMON]}
-    for option in options:
-        part = option.name.rpartition(".")[0]
-        title = {"": "estimates", "algo": f"--algo {config.algo.name}"}.get(part, part)
-        if option.name not in COMMON:
-            groups.setdefault(title, []).append(option)
-    defaults = f"The defaults below are those of {config.env} with {config.algo.name}."
-    _print_help("corral train ENV", f"{_PURPOSE} {defaults}", groups)
-
-
-def _take(args: list[str], option: Option) -> Any:
-    """Remove `--flag VALUE` or `--flag=VALUE` from the arguments; the value of the last."""
-    found = None
-    for k in reversed(range(len(args))):
-        if args[k].startswith(f"{option.flag}="):
-            value = args.pop(k).split("=", 1)[1]
-        elif args[k] == option.flag:
-            require(k + 1 < len(args) and not args[k + 1].startswith("--"), f"{option.flag} needs a value")
-            value = args.pop(k + 1)
-            args.pop(k)
-        else:
-            continue
-        found = value_of(option, [value]) if found is None else found
-    return found
-
-
-def _take_env(args: list[str]) -> str | None:
-    """Remove the environment from the arguments: the first, if it is no flag, else any that is the name of one."""
-    if args and not args[0].startswith("-"):
-        return args.pop(0)
-    if (env := _take(args, Option("env", str, None, ""))) is not None:
-        return str(env)
-    if not any(not arg.startswith("-") for arg in args):
-        return None
-    from corral.envs.registry import names
-
-    for k, arg in enumerate(args):
-        if arg in names():
-            return args.pop(k)
-    return None
+    by_name = {o.name: o for o in _options(config, how, source)}
+    groups = {"environment": [by_name.pop("env")], "common options": [by_name.pop(name) for name in COMMON]}
+    for name, option in by_name.items():
+        part = name.rpartition(".")[0]
+        groups.setdefault({"": "estimates", "algo": f"--algo {config.algo.name}"}.get(part, part), []).append(option)
+    _print_help(
+        "corral train",
+        "Train a policy that keeps its costs under their limits. A Gymnasium environment has the limit given by --limit on "
+        f'the cost in its info["cost"]. The defaults below are those of {config.env} with {config.algo.name}.',
+        groups,
+    )

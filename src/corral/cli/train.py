@@ -23,9 +23,10 @@ def main(argv: list[str]) -> int:
     config, options = flags.train_options(argv)
     from corral import devices
     from corral.cli.display import Display
-    from corral.running import loop
+    from corral.running import directory, loop
 
     assert options.out is not None
+    directory.require_free(options.out, options.overwrite)
     devices.prepare()
     display = Display(console(options.json))
     display.start(config, config.iterations, seeds=options.seeds)

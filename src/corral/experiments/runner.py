@@ -157,7 +157,7 @@ def _train(
     return made.interrupted
 
 
-class _Watcher:
+class _Watcher(loop.Watcher):
     """Tells progress and provenance, and ends the loop when there is no time for another iteration."""
 
     def __init__(self, progress: Progress, session: Session, iterations: int, deadline: float | None) -> None:

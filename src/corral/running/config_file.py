@@ -12,7 +12,7 @@ import textwrap
 import tomllib
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -77,7 +77,12 @@ def fill(default: Any, content: Any, where: str = "") -> Any:
             changed[key] = value if ready else fill(current, value, dotted)
         else:
             changed[key] = _typed(value, hints[key], dotted)
-    return kind(**changed) if isinstance(default, type) else replace(default, **changed)
+    if not isinstance(default, type):
+        return replace(default, **changed)
+    for f in fields(kind):
+        needed = f.default is MISSING and f.default_factory is MISSING
+        require(f.name in changed or not needed, f"{where}.{f.name}".lstrip(".") + " is missing")
+    return kind(**changed)
 
 
 def chosen_algorithm(default: Algorithm, name: Any, where: str) -> Algorithm:

@@ -118,6 +118,12 @@ class RunDirectory:
         """Whether the final policy is there."""
         return (self.path / _POLICY).is_file()
 
+    @property
+    def untouched(self) -> bool:
+        """Whether no iteration has left anything here: neither a checkpoint nor a row of metrics."""
+        rows = self.path / log.FILE
+        return not self.checkpoints() and (not rows.is_file() or rows.read_bytes().count(b"\n") <= 1)
+
     def config(self) -> Config:
         """The configuration of the run."""
         return config_file.load(self.path / _CONFIG)
@@ -202,7 +208,7 @@ class RunDirectory:
 
     def discard_start(self) -> None:
         """Remove the files of a run that failed before its first iteration, so that a second try finds the place free."""
-        if not len(self.metrics()) and not self.checkpoints():
+        if self.untouched:
             for path in self.path.glob("*"):
                 if path.is_file() and any(fnmatch(path.name, name) for name in _MADE):
                     path.unlink()
@@ -219,9 +225,8 @@ def require_free(directory: Path, overwrite: bool) -> None:
     if not directory.exists() or not any(directory.iterdir()):
         return
     runs = [run for run in (RunDirectory(directory), *RunDirectory(directory).seeds()) if run.exists]
-    never_began = bool(runs) and not any(len(run.metrics()) or run.checkpoints() for run in runs)
     require(
-        overwrite or never_began,
+        overwrite or (len(runs) > 0 and all(run.untouched for run in runs)),
         f"{directory} exists and is not empty: choose another with --out, replace it with --overwrite, "
         f"or continue it with `corral resume {directory}`",
     )

@@ -4,12 +4,13 @@ An iteration depends on the configurations, the `State` and the `Plan` only (see
 and that plan, and runs that were killed continue bit for bit, with the same runs beside them.
 """
 
+import abc
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -24,25 +25,14 @@ from corral.running.directory import RunDirectory
 from corral.running.trainer import Row, State, Trainer
 
 
-@runtime_checkable
-class Watcher(Protocol):
-    """Somebody who looks on: the display of the command line, the progress of a grid, or a test."""
+class Watcher:
+    """Hears of training as it happens; this one shows nothing."""
 
     def update(self, row: Row) -> None:
         """An iteration has ended."""
 
     def note(self, text: str) -> None:
         """Something is worth a line."""
-
-
-class Silent:
-    """Nobody looks on."""
-
-    def update(self, row: Row) -> None:
-        """Show nothing."""
-
-    def note(self, text: str) -> None:
-        """Show nothing."""
 
 
 class Position(NamedTuple):
@@ -54,24 +44,27 @@ class Position(NamedTuple):
     """Iterations behind it."""
 
 
-@runtime_checkable
-class Recorder(Protocol):
+class Recorder(abc.ABC):
     """Keeps what training makes: on the disk for the command line, in memory for `corral.train`."""
 
+    @abc.abstractmethod
     def start(self, trainer: Trainer, note: Callable[[str], None]) -> Position:
         """Get ready for rows; where training starts or goes on from."""
 
+    @abc.abstractmethod
     def record(self, rows: list[Row], now: Position) -> None:
         """Keep the rows of an iteration, one for each run."""
 
     def save(self, now: Position) -> None:
-        """Make it possible to go on from here after a kill."""
+        """Make it possible to go on from here after a kill, if this recorder can."""
+        return None
 
     def close(self, now: Position, finished: bool) -> None:
         """Training has ended, with all its iterations or without."""
+        return None
 
 
-class InMemory:
+class InMemory(Recorder):
     """Keeps the rows and the newest state in memory."""
 
     def __init__(self) -> None:
@@ -88,14 +81,8 @@ class InMemory:
         self.rows.append(rows)
         self.now = now
 
-    def save(self, now: Position) -> None:
-        """Nothing survives a kill."""
 
-    def close(self, now: Position, finished: bool) -> None:
-        """Nothing is open."""
-
-
-class OnDisk:
+class OnDisk(Recorder):
     """Keeps rows, checkpoints and final policies in the folders of the runs, in the order of the trainer's runs.
 
     Where several processes compute the same, the first alone writes.
@@ -248,7 +235,7 @@ def run(
         for own, folder in zip(configs, runs, strict=True):
             folder.begin(own, options)
         try:
-            return train_into(runs, trainer, watcher or Silent(), checkpoint_every, resume=False)
+            return train_into(runs, trainer, watcher or Watcher(), checkpoint_every, resume=False)
         except BaseException:
             for folder in runs:
                 folder.discard_start()
@@ -283,7 +270,7 @@ def resume(
         if iterations is not None:
             for folder, config in zip(runs, configs, strict=True):
                 folder.begin(config, options)
-        return train_into(runs, trainer, watcher or Silent(), every, resume=True)
+        return train_into(runs, trainer, watcher or Watcher(), every, resume=True)
 
 
 def train_into(
