@@ -1,7 +1,6 @@
 """The numbers behind a figure in few and small files: OUT/data/<experiment>/<environment>.csv, or .csv.gz if it is large.
 
-A file has one row per run, seed and iteration, with six significant digits. Figures and tables are made from these files
-alone, without the runs. `provenance.json` beside them says where they come from.
+Figures and tables are made from these files alone; docs/experiments.md explains them.
 """
 
 import csv
@@ -27,8 +26,6 @@ COLUMNS = ("env_steps", "episodes", "return", "cost_{}", "shaped_cost_{}", "limi
 
 LARGE = 1_000_000
 """Bytes above which a file is compressed."""
-
-_PROVENANCE = "provenance.json"
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ def export(experiment: Experiment, scale: str, out: Path) -> list[Path]:
         if found:
             written.append(_write(folder / f"{env}.csv", list(_rows(found))))
             origin = {"scale": scale, **provenance.summary([run for _, run in found])}
-            _merge_provenance(folder / _PROVENANCE, {env: origin})
+            _add_provenance(folder / "provenance.json", env, origin)
     return written
 
 
@@ -99,13 +96,13 @@ def _write(path: Path, rows: list[list[str]]) -> Path:
     return chosen
 
 
-def _merge_provenance(path: Path, origins: dict[str, Any]) -> None:
-    """Write where the data of some environments come from; what the file says of others stays."""
+def _add_provenance(path: Path, env: str, origin: dict[str, Any]) -> None:
+    """Write where the data of an environment come from; what the file says of others stays."""
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError):
         content = {}
-    content = dict(sorted((content | origins).items()))
+    content = dict(sorted((content | {env: origin}).items()))
     write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
@@ -144,19 +141,14 @@ def _read_file(experiment: Experiment, env: str, path: Path) -> Results:
         require(len(row) == len(header), f"{path}, row {k + 2}: {len(row)} values for {len(header)} columns")
         by_run.setdefault((row[0], int(row[1])), []).append(row)
     labels = [entry.label for entry in experiment.entries(env)]
-    for label, _ in by_run:
+    curves: dict[str, list[Curve]] = {label: [] for label in labels}
+    for (label, seed), own in by_run.items():
         require(label in labels, f"{path}: the experiment has no run {label!r}; {did_you_mean(label, labels)}")
-    curves = {
-        label: [Curve(seed, _columns(header, rows)) for (own, seed), rows in by_run.items() if own == label]
-        for label in labels
-    }
+        curves[label].append(Curve(seed, _columns(header, own)))
     return Results(env, constraints, {label: seeds for label, seeds in curves.items() if seeds})
 
 
 def _columns(header: list[str], rows: list[list[str]]) -> dict[str, np.ndarray]:
-    words = ("run", "case")
-    return {
-        name: np.array([row[k] for row in rows], dtype=str if name in words else float)
-        for k, name in enumerate(header)
-        if name != "run"
-    }
+    columns = dict(zip(header, zip(*rows, strict=True), strict=True))
+    del columns["run"]
+    return {name: np.array(cells, dtype=str if name == "case" else float) for name, cells in columns.items()}

@@ -49,18 +49,14 @@ def carry_out(
             outcome = runner.run(jobs, progress, how or How())
     files: list[Path] = []
     if outcome.stopped != "asked":
-        # The figure shows the environments of earlier calls as well.
         whole = {experiment.name: experiment for experiment in experiments}
         for experiment in chosen:
-            files += export_and_draw(experiment, whole[experiment.name], scale, out)
+            files += data.export(experiment, scale, out)
+            folder = data.folder_of(out, experiment.name)
+            if folder.is_dir():
+                # The figure shows the environments of earlier calls as well.
+                files += draw_from(whole[experiment.name], folder, out / "figures")
     return Made(outcome, files)
-
-
-def export_and_draw(chosen: Experiment, whole: Experiment, scale: str, out: Path) -> list[Path]:
-    """Export the data of the environments of `chosen`; draw the figure and write the table of all data of `whole`."""
-    made = data.export(chosen, scale, out)
-    folder = data.folder_of(out, whole.name)
-    return made + draw_from(whole, folder, out / "figures") if folder.is_dir() else made
 
 
 def draw_from(experiment: Experiment, folder: Path, figures: Path) -> list[Path]:

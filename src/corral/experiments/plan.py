@@ -1,8 +1,7 @@
 """The runs of experiments, their folders, and which of them are trained side by side.
 
-A run is known by its content: the folder OUT/runs/<env>/<slug> follows from its configuration, and holds a folder for each
-seed. So experiments that share runs and the folder OUT make them once. Neither the seed nor the number of iterations is part
-of the slug: asked for more iterations, a finished run is continued.
+A run is known by its content: its folder OUT/runs/<env>/<slug> follows from its configuration. So experiments that share
+runs and the folder OUT make them once.
 """
 
 import hashlib
@@ -46,11 +45,7 @@ class Job:
 
 
 def slug(config: Config) -> str:
-    """The name of a configuration: the algorithm with its numbers, and a hash.
-
-    The hash covers the fields that differ from `Config`'s defaults, by dotted name, except seed and iterations. So a new
-    field of `Config`, with a default that changes nothing, leaves the names of old runs as they are.
-    """
+    """The name of a configuration: the algorithm with its numbers, and the start of its hash."""
     numbers = "".join(
         f"-{name}{','.join(f'{x:g}' if isinstance(x, int | float) else str(x) for x in as_tuple(value))}"
         for name, value in _differences(config.algo, type(config.algo)()).items()
@@ -59,7 +54,10 @@ def slug(config: Config) -> str:
 
 
 def config_hash(config: Config) -> str:
-    """SHA-256 of the form of the configuration that `slug` describes."""
+    """SHA-256 of the fields that differ from `Config`'s defaults, by dotted name, except seed and iterations.
+
+    So a new field of `Config`, with a default that changes nothing, leaves the names of old runs as they are.
+    """
     base = replace(Config(config.env), algo=type(config.algo)())
     differing = _differences(replace(config, seed=0, iterations=base.iterations), base)
     content = {"env": config.env, "algo": config.algo.name, **differing}
@@ -91,12 +89,10 @@ def jobs(
     for env in experiment.environments:
         for entry in experiment.entries(env):
             config = experiment.config(entry, env, scale)
-            config = replace(config, iterations=iterations or config.iterations)
             folder = run_folder(out, config)
-            made += [
-                Job(replace(config, seed=seed), folder.seed(seed).path, entry.label)
-                for seed in range(seeds or experiment.scales[scale][env].seeds)
-            ]
+            for seed in range(seeds or experiment.scales[scale][env].seeds):
+                own = replace(config, seed=seed, iterations=iterations or config.iterations)
+                made.append(Job(own, folder.seed(seed).path, entry.label))
     return made
 
 

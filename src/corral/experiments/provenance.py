@@ -109,19 +109,16 @@ def _cpu() -> str:
 
 def summary(runs: list[RunDirectory]) -> dict[str, Any]:
     """The provenance of many runs in short: one entry for each machine and commit, with the work done there."""
-    parts: dict[str, dict[str, Any]] = {}
-    for run in runs:
-        for session in run.provenance().get("sessions", []):
-            fixed = ("commit", "dirty", "packages", "python", "platform", "cpu", "cores", "gpu")
-            same = {name: session.get(name) for name in fixed}
-            part = parts.setdefault(json.dumps(same, sort_keys=True), same | _EMPTY)
-            # Runs side by side share the time: each is charged its part.
-            part["hours"] += session["seconds"] / 3600 / max(1, session["runs_side_by_side"])
-            part["iterations"] += session["iterations"]
-            part["first"] = min(filter(None, (part["first"], session["date"])))
-            part["last"] = max(filter(None, (part["last"], session["date"])))
-    ordered = sorted(parts.values(), key=lambda part: str(part["first"]))
-    return {"runs": len(runs), "work": [part | {"hours": round(part["hours"], 3)} for part in ordered]}
-
-
-_EMPTY: dict[str, Any] = {"hours": 0.0, "iterations": 0, "first": None, "last": None}
+    places: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
+    for session in (session for run in runs for session in run.provenance().get("sessions", [])):
+        names = ("commit", "dirty", "packages", "python", "platform", "cpu", "cores", "gpu")
+        place = {name: session.get(name) for name in names}
+        places.setdefault(json.dumps(place, sort_keys=True), (place, []))[1].append(session)
+    work = []
+    for place, sessions in places.values():
+        # Runs side by side share the time: each is charged its part.
+        hours = sum(s["seconds"] / 3600 / max(1, s["runs_side_by_side"]) for s in sessions)
+        dates = [s["date"] for s in sessions]
+        done = {"hours": round(hours, 3), "iterations": sum(s["iterations"] for s in sessions)}
+        work.append(place | done | {"first": min(dates), "last": max(dates)})
+    return {"runs": len(runs), "work": sorted(work, key=lambda part: str(part["first"]))}

@@ -1,26 +1,11 @@
 """An experiment file: environments, runs, seeds, iterations and plots, checked when it is loaded.
 
-title = "…"
-environments = ["point-circle", "ant-circle"]
-
-[plot]
-constraint = "shaped_cost"          # the panel below the return: "shaped_cost" (C⁺) or "cost" (C)
-
-[[runs]]
-label = "CPO"
-algo = { name = "cpo" }             # and its numbers
-preset = "paper"
-settings = { shape_costs = false }  # any fields of corral.config.Config
-                                    # a list of values makes one run for each: see `sweep.py`
-[scale.paper]                       # for all environments …
-seeds = 10
-[scale.paper.point-circle]          # … and what differs in one
-seeds = 5
+docs/experiments.md, "A file of your own", shows every key.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -151,23 +136,19 @@ def paper(name: str) -> Experiment:
 
 def scale_of(experiment: Experiment, scale: str | None) -> str:
     """The scale asked for, or the only one there is."""
-    known = list(experiment.scales)
+    name, known = experiment.name, list(experiment.scales)
     if scale is None:
-        require(
-            len(known) == 1, f"{experiment.name} has several scales: choose one with --scale, of {', '.join(known)}"
-        )
+        require(len(known) == 1, f"{name} has several scales: choose one with --scale, of {', '.join(known)}")
         return known[0]
-    require(scale in known, f"{experiment.name} has no scale {scale!r}; {did_you_mean(scale, known)}")
+    require(scale in known, f"{name} has no scale {scale!r}; {did_you_mean(scale, known)}")
     return scale
 
 
 def choose(experiment: Experiment, only: Iterable[str]) -> Experiment:
     """The experiment with these of its environments; none named: all."""
-    names = tuple(only)
+    names = tuple(only) or experiment.environments
     for name in names:
         registry.parameters(name)  # a misspelt name is an error, one of another experiment is not
-    if not names:
-        return experiment
     return replace(experiment, environments=tuple(e for e in experiment.environments if e in names))
 
 
@@ -258,9 +239,6 @@ def _filled(default: Any, content: Any, where: str = "") -> Any:
     """A dataclass with what a table of the file says; errors name the table."""
     require(isinstance(content, dict), f"{where} must be a table, got {content!r}")
     with _at(where):
-        known = {f.name: f.default is f.default_factory is MISSING for f in fields(default)}
-        missing = [name for name, needed in known.items() if needed and name not in content]
-        require(not missing or not set(content) <= set(known), f"{', '.join(missing)} is missing")
         return config_file.fill(default, content)
 
 

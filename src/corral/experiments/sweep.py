@@ -1,11 +1,6 @@
 """Sweeps: in a table [[runs]], a list of values where one is expected stands for one run per value.
 
-    settings = { limit = [[2], [5], [10]] }          three runs: "LABEL, limit 2", "LABEL, limit 5", "LABEL, limit 10"
-    algo = { name = "pdo", nu = [0, 10, 1000] }      three runs, by the first value of PDO's multiplier
-
-A setting that is itself a list, such as `limit`, takes a list of lists. A parameter of an algorithm that may be one number
-or one per constraint takes a list of numbers as a sweep; [[1, 10]] gives one number per constraint. Several lists make
-their product.
+docs/experiments.md, "Sweeps", has examples and the rule for settings that are lists themselves.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,13 +34,8 @@ def swept(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             for part in axis.path[:-1]:
                 inside = inside[part]
             inside[axis.path[-1]] = value
-        words = [
-            f"{_name(axis, several)} {_text(value)}"
-            for axis, value in zip(axes, values, strict=True)
-            if axis in several
-        ]
-        if isinstance(own.get("label"), str):
-            own["label"] = ", ".join([own["label"], *words])
+            if axis in several and isinstance(own.get("label"), str):
+                own["label"] += f", {_name(axis, several)} {_text(value)}"
         yield own
 
 

@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,93 +16,59 @@ from corral.report.stats import Interval
 from corral.running.files import write_atomically
 
 
-@dataclass(frozen=True)
 class Line:
-    """One run and one of its constraints, summarised over its seeds."""
+    """One run and one of its constraints, summarised over its seeds; `column` is "shaped_cost" or "cost"."""
 
-    env: str
-    run: str
-    constraint: str
-    seeds: int
-    iterations: tuple[int, int]
-    """Least and most over the seeds."""
-    limit: float
-    final_return: Interval
-    return_iqm: float
-    column: str
-    """The cost that the constraint's numbers are about: "shaped_cost" or "cost"."""
-    final_constraint: Interval
-    constraint_iqm: float
-    final_cost: Interval
-    """The true cost, whatever was constrained."""
-    mean_overshoot: Interval
-    worst_overshoot: float
-    """The largest of any seed and iteration."""
-    violating: Interval
-    total_above: Interval
-    reach: float
-    """Median over the seeds, infinite if half of them never reach the limit."""
-    hold: float
-    """Median over the seeds, infinite if half of them never hold the limit for good."""
-    holding: int
-    """Seeds that hold the limit in the end."""
+    def __init__(self, env: str, run: str, constraint: str, column: str, seeds: list[Curve]) -> None:
+        cost, limit = f"{column}_{constraint}", f"limit_{constraint}"
+
+        def each(statistic: Callable[..., float], *columns: str) -> np.ndarray:
+            """A statistic of some columns, for every seed."""
+            return np.array([statistic(*(seed.columns[name] for name in columns)) for seed in seeds])
+
+        returns, finals = each(stats.final, "return"), each(stats.final, cost)
+        holds = each(stats.hold, cost, limit)
+        self.env, self.run, self.constraint, self.seeds = env, run, constraint, len(seeds)
+        self.iterations = min(map(len, seeds)), max(map(len, seeds))
+        self.limit = float(seeds[0].columns[limit][-1])
+        self.final_return = stats.over_seeds(returns)
+        self.return_iqm = stats.interquartile_mean(returns)
+        self.column = column
+        self.final_constraint = stats.over_seeds(finals)
+        self.constraint_iqm = stats.interquartile_mean(finals)
+        # The true cost, whatever was constrained.
+        self.final_cost = stats.over_seeds(each(stats.final, f"cost_{constraint}"))
+        self.mean_overshoot = stats.over_seeds(each(lambda *pair: np.mean(stats.overshoot(*pair)), cost, limit))
+        self.worst_overshoot = float(max(each(lambda *pair: np.max(stats.overshoot(*pair)), cost, limit)))
+        self.violating = stats.over_seeds(each(stats.violating, cost, limit))
+        self.total_above = stats.over_seeds(each(stats.total_above, cost, limit, "episodes"))
+        # Infinite if half of the seeds never reach the limit, or never hold it for good.
+        self.reach, self.hold = _median(each(stats.reach, cost, limit)), _median(holds)
+        self.holding = int(np.sum(np.isfinite(holds)))
 
 
 def lines(experiment: Experiment, results: Results) -> list[Line]:
     """A line for every run and constraint."""
     column = experiment.column(results.env)
     return [
-        _line(results.env, label, name, column, seeds)
+        Line(results.env, label, name, column, seeds)
         for label, seeds in results.curves.items()
         for name in results.constraints
     ]
 
 
-def _line(env: str, label: str, name: str, column: str, seeds: list[Curve]) -> Line:
-    returns = np.array([stats.final(seed.columns["return"]) for seed in seeds])
-    costs = [seed.columns[f"{column}_{name}"] for seed in seeds]
-    limits = [seed.columns[f"limit_{name}"] for seed in seeds]
-    pairs = list(zip(costs, limits, strict=True))
-    finals = np.array([stats.final(cost) for cost in costs])
-    over = [stats.overshoot(*pair) for pair in pairs]
-    holds = np.array([stats.hold(*pair) for pair in pairs])
-    total = [stats.total_above(*pair, seed.columns["episodes"]) for pair, seed in zip(pairs, seeds, strict=True)]
-    true = np.array([stats.final(seed.columns[f"cost_{name}"]) for seed in seeds])
-    return Line(
-        env=env,
-        run=label,
-        constraint=name,
-        seeds=len(seeds),
-        iterations=(min(map(len, seeds)), max(map(len, seeds))),
-        limit=float(limits[0][-1]),
-        final_return=stats.over_seeds(returns),
-        return_iqm=stats.interquartile_mean(returns),
-        column=column,
-        final_constraint=stats.over_seeds(finals),
-        constraint_iqm=stats.interquartile_mean(finals),
-        final_cost=stats.over_seeds(true),
-        mean_overshoot=stats.over_seeds(np.array([np.mean(o) for o in over])),
-        worst_overshoot=float(max(np.max(o) for o in over)),
-        violating=stats.over_seeds(np.array([stats.violating(*pair) for pair in pairs])),
-        total_above=stats.over_seeds(np.array(total)),
-        reach=_median([stats.reach(*pair) for pair in pairs]),
-        hold=_median(list(holds)),
-        holding=int(np.sum(np.isfinite(holds))),
-    )
-
-
-def _median(values: list[float]) -> float:
+def _median(values: np.ndarray) -> float:
     """The median; the later of two middle values, as there is no mean of a number and "never"."""
-    return sorted(values)[len(values) // 2]
+    return float(np.sort(values)[len(values) // 2])
 
 
 def write(experiment: Experiment, results: list[Results], folder: Path) -> list[Path]:
     """Write <experiment>.md and <experiment>.csv into `folder`."""
     found = [line for part in results for line in lines(experiment, part)]
-    paths = [folder / f"{experiment.name}.md", folder / f"{experiment.name}.csv"]
-    for path, text in zip(paths, (markdown(experiment, found), as_csv(found)), strict=True):
-        write_atomically(path, text.encode())
-    return paths
+    texts = {"md": markdown(experiment, found), "csv": as_csv(found)}
+    for kind, text in texts.items():
+        write_atomically(folder / f"{experiment.name}.{kind}", text.encode())
+    return [folder / f"{experiment.name}.{kind}" for kind in texts]
 
 
 # -- Markdown ----------------------------------------------------------------------------------------------------------
@@ -111,27 +77,23 @@ def write(experiment: Experiment, results: list[Results], folder: Path) -> list[
 def markdown(experiment: Experiment, found: list[Line]) -> str:
     """A table for every environment, and the meaning of the columns."""
     parts = [f"# {experiment.title}"]
-    several = {line.env for line in found if line.constraint != _first(found, line.env)}
     for env in dict.fromkeys(line.env for line in found):
-        own = [line for line in found if line.env == env]
-        parts.append(f"\n## {env_title(env)}\n\n" + _table(own, env in several))
+        parts.append(f"\n## {env_title(env)}\n\n" + _table([line for line in found if line.env == env]))
     last = stats.last_iterations(count for line in found for count in line.iterations)
     return "\n".join(parts) + "\n" + _LEGEND.format(last=last)
 
 
-def _first(found: list[Line], env: str) -> str:
-    return next(line.constraint for line in found if line.env == env)
-
-
-def _table(own: list[Line], name_constraint: bool) -> str:
+def _table(own: list[Line]) -> str:
+    """The table of one environment."""
     shown = constraint_title(own[0].column)
+    constraints = {line.constraint for line in own}
     limits = dict.fromkeys(f"{line.constraint} {number(line.limit)}" for line in own)
-    differ = len(limits) > len({line.constraint for line in own})
+    differ = len(limits) > len(constraints)
     rows: list[dict[str, str]] = []
     for line in own:
         low, high = line.iterations
         row = {
-            "run": line.run + (f" ({line.constraint})" if name_constraint else ""),
+            "run": line.run + (f" ({line.constraint})" if len(constraints) > 1 else ""),
             "seeds": str(line.seeds),
             "iterations": str(high) if low == high else f"{low} to {high}",
             "limit": number(line.limit),

@@ -10,6 +10,7 @@ import numpy as np
 
 from corral.report import stats
 from corral.report.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, STYLE, save
+from corral.running.log import Metrics
 
 # In the order of the runs: the paper's CPO is blue and ours red in every figure of the paper's experiments.
 COLOURS = (BLUE, RED, ORANGE, GREEN, PURPLE, SKY, BLACK, GREY)
@@ -33,7 +34,6 @@ class Line:
 
     label: str
     place: int
-    """Its place among the runs of the figure, which decides its colour."""
     seeds: Sequence[np.ndarray]
     limit: float = math.nan
     """The limit of the cost that the curves show."""
@@ -65,6 +65,17 @@ class Line:
         return float(np.mean([stats.final(seed) for seed in self.seeds]))
 
 
+class Run(NamedTuple):
+    """One run of a figure."""
+
+    label: str
+    place: int
+    """Its place among the runs of the figure, which decides its colour."""
+    cost: str
+    """The cost that the lower panels show: "shaped_cost" or "cost"."""
+    seeds: Sequence[Metrics]
+
+
 class Column(NamedTuple):
     """The panels of one environment."""
 
@@ -74,6 +85,24 @@ class Column(NamedTuple):
     """The lines of each cost, by the label of its panel."""
     window: int = 1
     """Iterations of the moving mean that is drawn, for the words below the panels."""
+
+
+def column(env: str, runs: Sequence[Run], window: int = 1, name_costs: bool = False) -> Column:
+    """The panels of one environment; those of costs name the constraint where there are several, or `name_costs` is set."""
+
+    def line(run: Run, column: str, limit: str = "") -> Line:
+        curves = [seed[column].astype(float) for seed in run.seeds]
+        return Line(run.label, run.place, curves, float(run.seeds[0][limit][-1]) if limit else math.nan, window)
+
+    names = dict.fromkeys(name for run in runs for name in run.seeds[0].constraints)
+    symbol = " or ".join(sorted({constraint_title(run.cost) for run in runs}))
+    costs = {
+        symbol + (f" ({name})" if name_costs or len(names) > 1 else ""): [
+            line(run, f"{run.cost}_{name}", f"limit_{name}") for run in runs if name in run.seeds[0].constraints
+        ]
+        for name in names
+    }
+    return Column(env_title(env), [line(run, "return") for run in runs], costs, window)
 
 
 def write(paths: Iterable[Path], title: str, columns: list[Column], times_limit: float | None = None) -> None:
