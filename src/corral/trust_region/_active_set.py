@@ -31,12 +31,16 @@ def rounding(dtype: jnp.dtype) -> float:
 
 
 class Problem(NamedTuple):
-    """The constants of problem (1) in this module's docstring; κ is the squared length of the objective."""
+    """The constants of problem (1) in this module's docstring."""
 
     S: Float[Array, "m m"]
+    """Cosines of the angles between the bᵢ."""
     c: Float[Array, " m"]
+    """Distances to the constraints' boundaries: the unit ball reaches none with c ≤ −1 (satisfied) or c > 1 (violated)."""
     k: Float[Array, " m"]
+    """The slope: for a unit vector g as objective, the cosines of the angles between g and the bᵢ."""
     kappa: Float[Array, ""]
+    """κ = ‖g‖²: 1, or 0 where there is no objective."""
     live: Bool[Array, " m"]
     """Whether each constraint has a gradient; those without take no part."""
 
@@ -189,11 +193,8 @@ def multipliers_at(problem: Problem, t: Float[Array, ""], active: Bool[Array, " 
     """β(t) ≥ 0, corrected at t itself, because p and t d are huge and cancel where S_AA is nearly singular."""
     p, d = multipliers(problem, active, T)
     load = problem.c + t * problem.k
-    beta = lax.fori_loop(0, _REFINEMENTS, lambda _, beta: _refined(problem, active, T, load, beta), p + t * d)
+    beta = lax.fori_loop(0, 3, lambda _, beta: _refined(problem, active, T, load, beta), p + t * d)
     return jnp.where(active, jnp.maximum(beta, 0), 0)
-
-
-_REFINEMENTS = 3
 
 
 def _refined(

@@ -17,11 +17,13 @@ def require_floats(name: str, value: Any, shape: Sequence[int | None], meaning: 
     require_shape(name, value, shape, meaning)
 
 
-def require_real(name: str, value: Any) -> None:
-    """Require a number, an array or nested lists of real numbers."""
+def as_real(name: str, value: Any) -> Any:
+    """Require a number, an array or nested lists of real numbers; the lists become an array."""
     try:
-        dtype = jnp.result_type(np.asarray(value) if isinstance(value, Sequence) else value)
+        array = np.asarray(value) if isinstance(value, Sequence) else value
+        dtype = jnp.result_type(array)
     except (TypeError, ValueError):
         raise CorralError(f"{name} must hold real numbers, got {type(value).__name__}") from None
     real = jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
     require(real, f"{name} must hold real numbers, got {dtype}")
+    return array

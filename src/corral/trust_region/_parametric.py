@@ -14,19 +14,20 @@ from jaxtyping import Array, Bool, Float, Int
 from corral.trust_region import _active_set as active_set
 
 
-class Path(NamedTuple):
-    """Where the path x(t) = t·g − Bβ(t) starts and where it meets the unit sphere."""
+class Solved(NamedTuple):
+    """An answer to the problem in unit lengths: the step is t·g − Bβ."""
 
     t: Float[Array, ""]
     beta: Float[Array, " m"]
+    """β at t if the problem is feasible."""
+    recovery: Float[Array, " m"]
+    """β of the step −Bβ to take if it is not; the step is never longer than one."""
     nu: Float[Array, " m"]
-    """dβ/dt at the end; g = Bν where `vertex`."""
+    """ν with g = Bν, at a vertex."""
     vertex: Bool[Array, ""]
-    """The path stops inside the ball: the optimum is a vertex (or face) of the polyhedron."""
-    start: Float[Array, " m"]
-    """β(0): −Bβ(0) is the least-norm feasible point."""
-    start_norm: Float[Array, ""]
-    """‖Bβ(0)‖; no feasible point lies in the ball where it exceeds one."""
+    """λ = 0: g is a non-negative combination of active constraint gradients, and the optimum is a vertex (or face)."""
+    outside: Bool[Array, ""]
+    """No point of the trust region is feasible."""
     contradictory: Bool[Array, ""]
     """No point at all is feasible."""
 
@@ -55,14 +56,8 @@ def _settled(a: Array, b: Array) -> Array:
 _SEARCH_LIMIT = 100
 
 
-def follow_objective(
-    S: Float[Array, "m m"],
-    c: Float[Array, " m"],
-    rho: Float[Array, " m"],
-    g: Float[Array, ""],
-    live: Float[Array, " m"],
-) -> Path:
-    """Find the t at which x(t), the projection of t·g onto {x : c + Bᵀx ≤ 0}, has length one.
+def follow_objective(problem: active_set.Problem) -> Solved:
+    """Find the t at which x(t) = t·g − Bβ(t), the projection of t·g onto {x : c + Bᵀx ≤ 0}, has length one.
 
     While the active set A stays the same, x(t) is the sum of two orthogonal parts, with T the tableau of `_active_set`:
 
@@ -72,15 +67,15 @@ def follow_objective(
     bracket catches proposals that lead astray. Rounding hides a T_kk below rounding(dtype) and so any t above
     1/√rounding: a step that is still inside the ball there has stopped at a vertex.
     """
+    c, g = problem.c, problem.kappa
     m, dtype = c.shape[0], c.dtype
-    problem = active_set.Problem(S, c, rho, g, live > 0)
     largest = jnp.asarray(active_set.rounding(dtype) ** -0.5, dtype)
-    zero, one = jnp.zeros((), dtype), jnp.ones((), dtype)
+    zero = jnp.zeros((), dtype)
 
     origin = active_set.minimise(problem, zero, active_set.unsolved(problem))
     origin = origin._replace(beta=active_set.multipliers_at(problem, zero, origin.active, origin.T))
     start_norm = jnp.sqrt(jnp.maximum(c @ origin.beta, 0))  # ‖Bβ‖² = βᵀSβ = cᵀβ
-    feasible = ~origin.unbounded & (start_norm <= 1)
+    outside = origin.unbounded | (start_norm > 1)
 
     def root(T: Array) -> Array:
         across, along = T[m + 1, m + 1], -T[m, m]
@@ -101,7 +96,7 @@ def follow_objective(
         t = jnp.where(~done & (proposal >= high) & (high == largest) & ~over, largest, t)
         return _Search(t, low, high, point, done, search.rounds + 1)
 
-    first = _Search(one * g, zero, largest, origin, ~feasible | (g == 0), jnp.zeros((), jnp.int32))
+    first = _Search(g, zero, largest, origin, outside | (g == 0), jnp.zeros((), jnp.int32))
     search = lax.while_loop(lambda s: ~s.done & (s.rounds < _SEARCH_LIMIT), step, first)
 
     T = active_set.refactored(problem, search.point.active)
@@ -120,12 +115,13 @@ def follow_objective(
     searched = active_set.residual(problem, search.t, search.point.beta)
     worse = (g > 0) & (active_set.residual(problem, t, beta) > searched)
     t, beta = jnp.where(worse, search.t, t), jnp.where(worse, search.point.beta, beta)
-    return Path(t, beta, nu, vertex, origin.beta, start_norm, origin.unbounded)
+    # If the least-norm point lies beyond the boundary, take its direction up to the boundary (α = 0).
+    towards = origin.beta * (1 / jnp.maximum(start_norm, 1))
+    recovery = jnp.where(origin.unbounded, _least_violation(problem, origin.unbounded), towards)
+    return Solved(t, beta, recovery, nu, vertex, outside, origin.unbounded)
 
 
-def least_violation(
-    S: Float[Array, "m m"], c: Float[Array, " m"], live: Float[Array, " m"], wanted: Bool[Array, ""]
-) -> Float[Array, " m"]:
+def _least_violation(given: active_set.Problem, wanted: Bool[Array, ""]) -> Float[Array, " m"]:
     """β of the step x = −Bβ in the unit ball that minimises the largest violation maxᵢ (cᵢ + bᵢᵀx); zeros unless `wanted`.
 
     A violation is a distance here (the bᵢ are unit vectors), so the answer does not depend on the units of a constraint.
@@ -133,20 +129,18 @@ def least_violation(
     base c − v₀ and slope 1. The answer is the largest t whose least-norm point exists and lies in the ball. Where some t
     has no such point, a ray u proves it and bounds t.
     """
+    S, c, live = given.S, given.c, given.live
     m, dtype = c.shape[0], c.dtype
-    alive = live > 0
-    highest = jnp.max(jnp.where(alive, c, -jnp.inf), initial=-jnp.inf)
-    base = jnp.where(alive & wanted, c - highest, 0)
-    problem = active_set.Problem(S, base, live, jnp.zeros((), dtype), alive)
+    highest = jnp.max(jnp.where(live, c, -jnp.inf), initial=-jnp.inf)
+    base, slope = jnp.where(live & wanted, c - highest, 0), live.astype(dtype)
     zero = jnp.zeros((), dtype)
+    problem = active_set.Problem(S, base, slope, zero, live)
 
     def root(T: Array) -> Array:
         # The larger root of ‖Bβ(t)‖² = a t² + 2 b t + e = 1, with a = 1ᵀS_AA⁻¹1 and so on.
         a, b, e = -T[m + 1, m + 1], -T[m, m + 1], -T[m, m]
-        usable = a > 0
-        return jnp.where(
-            usable, (-b + jnp.sqrt(jnp.maximum(b * b - a * (e - 1), 0))) / jnp.where(usable, a, 1), jnp.inf
-        )
+        larger = -b + jnp.sqrt(jnp.maximum(b * b - a * (e - 1), 0))
+        return jnp.where(a > 0, larger / jnp.where(a > 0, a, 1), jnp.inf)
 
     # Contradicting constraints pull x both ways, and the ball allows a move of one: t ≤ 2 + the spread of c.
     widest = 2 - jnp.min(base, initial=0.0)
@@ -156,7 +150,7 @@ def least_violation(
         # No search can start where (1) has no solution, but its ray bounds t: uᵀ(c − v₀ + t) ≤ ‖Bu‖ in the ball.
         ray, none = point.ray, point.unbounded
         point = jax.tree.map(lambda old, new: jnp.where(none, old, new), search.point, point)
-        length = jnp.maximum(ray @ live, jnp.finfo(dtype).tiny)
+        length = jnp.maximum(ray @ slope, jnp.finfo(dtype).tiny)
         # ‖Bu‖² is a sum of terms that cancel and means nothing below their rounding; its root has half the digits.
         squared = ray @ S @ ray
         squared = jnp.where(squared > active_set.rounding(dtype) * (ray @ jnp.abs(S) @ ray), squared, 0)

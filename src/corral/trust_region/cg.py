@@ -11,8 +11,6 @@ from jaxtyping import Array, Bool, Float, Int
 from corral.errors import require, require_shape
 from corral.trust_region._checks import require_floats
 
-__all__ = ["CGResult", "columns", "solve"]
-
 
 class CGResult(NamedTuple):
     """An approximate solution of A X = B and its residuals."""

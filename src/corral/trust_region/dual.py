@@ -28,10 +28,8 @@ from jaxtyping import Array, Float, Int
 
 from corral.errors import require, require_finite, require_shape
 from corral.trust_region import _active_set as active_set
-from corral.trust_region import _parametric as parametric
-from corral.trust_region._checks import require_real
-
-__all__ = ["Case", "Numbers", "Solution", "solve"]
+from corral.trust_region._checks import as_real
+from corral.trust_region._parametric import Solved, follow_objective
 
 Numbers = ArrayLike | Sequence[Any]
 """An array, a number, or lists of them."""
@@ -79,9 +77,7 @@ def solve(q: Numbers, r: Numbers, S: Numbers, c: Numbers, delta: Numbers) -> Sol
     scales g, each bᵢ and the trust region to one, and then calls zero what is below the rounding of the inputs.
     """
     given = {"q": q, "r": r, "S": S, "c": c, "delta": delta}
-    for name, value in given.items():
-        require_real(name, value)
-    values = [np.asarray(x) if isinstance(x, Sequence) else x for x in given.values()]
+    values = [as_real(name, value) for name, value in given.items()]
     dtype = jnp.result_type(*values, jnp.float32)
     m = np.shape(c)[0] if np.ndim(c) == 1 else -1
     require(m >= 0, f"c must have shape (m,), one entry per constraint, got {np.shape(c)}")
@@ -95,25 +91,9 @@ def solve(q: Numbers, r: Numbers, S: Numbers, c: Numbers, delta: Numbers) -> Sol
     return _solve(*(jnp.asarray(value, dtype) for value in values))
 
 
-class _Unit(NamedTuple):
-    """The same problem with g, each bᵢ and the trust region's radius √(2δ) scaled to length one."""
-
-    rho: Float[Array, " m"]
-    """Cosines of the angles between g and the bᵢ."""
-    S: Float[Array, "m m"]
-    """Cosines of the angles between the bᵢ."""
-    c: Float[Array, " m"]
-    """Distances to the constraints' boundaries in radii: out of reach where c ≤ −1 (satisfied) or c > 1 (violated)."""
-    live: Float[Array, " m"]
-    """1 where bᵢ ≠ 0, else 0 (then rho, S and c are zero for this constraint)."""
-    g: Float[Array, ""]
-    """1 where g ≠ 0, else 0."""
-
-
-def _unit(x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-    """(1, 1/x) where the length x is positive, (0, 0) elsewhere."""
-    positive = x > 0
-    return positive.astype(x.dtype), jnp.where(positive, 1 / jnp.where(positive, x, 1), 0)
+def _inverse(length: Float[Array, "..."]) -> Float[Array, "..."]:
+    """1/length, or 0 where the length is 0."""
+    return jnp.where(length > 0, 1 / jnp.where(length > 0, length, 1), 0)
 
 
 @jax.jit
@@ -128,20 +108,20 @@ def _solve(
     radius = jnp.sqrt(2 * jnp.where(finite, delta, 1))
 
     g_length, b_length = jnp.sqrt(jnp.maximum(q, 0)), jnp.sqrt(jnp.maximum(jnp.diagonal(S), 0))
-    g_live, g_inverse = _unit(g_length)
-    b_live, b_inverse = _unit(b_length)
+    g_inverse, b_inverse, live = _inverse(g_length), _inverse(b_length), b_length > 0
     # Quotients of lengths must not overflow; a constraint this far away is out of reach on either side.
     far = jnp.finfo(dtype).max ** 0.25
-    unit = _Unit(
+    # The same problem with g, each bᵢ and the trust region's radius √(2δ) scaled to length one.
+    unit = active_set.Problem(
         # Cosines lie in [−1, 1]; those of inexact q, r, S (from truncated CG) may not.
-        rho=jnp.clip(r * b_inverse * g_inverse, -1, 1),
-        S=jnp.where(jnp.eye(m, dtype=bool), b_live, jnp.clip(S * b_inverse * b_inverse[:, None], -1, 1)),
+        S=jnp.where(jnp.eye(m, dtype=bool), live, jnp.clip(S * b_inverse * b_inverse[:, None], -1, 1)),
         c=jnp.clip(c * b_inverse / radius, -far, far),
-        live=b_live,
-        g=g_live,
+        k=jnp.clip(r * b_inverse * g_inverse, -1, 1),
+        kappa=(g_length > 0).astype(dtype),
+        live=live,
     )
-    stuck = jnp.any((b_live == 0) & (c > 0))
-    solved = (_no_constraints, _one_constraint, _any_constraints)[min(m, 2)](unit)
+    stuck = jnp.any(~live & (c > 0))
+    solved = (_no_constraints, _one_constraint, follow_objective)[min(m, 2)](unit)
 
     # Back to the units of the problem. alpha = 1/λ, except at a vertex: there λ = 0 and ν is known without it.
     infeasible = stuck | solved.outside
@@ -153,7 +133,7 @@ def _solve(
     nu = jnp.where(infeasible, 0, nu)
 
     feasible_now = jnp.all(c <= 0)
-    untouched = jnp.all((unit.c <= -1) | (b_live == 0))
+    untouched = jnp.all((unit.c <= -1) | ~live)
     case = jnp.where(feasible_now, jnp.where(untouched, Case.INSIDE, Case.BOUNDARY), Case.FEASIBLE_RECOVERY)
     case = jnp.where(solved.outside, Case.RECOVERY, case)
     case = jnp.where(solved.contradictory, Case.CONTRADICTORY, case)
@@ -163,70 +143,34 @@ def _solve(
     return Solution(keep * alpha, keep * beta, keep * lam, keep * nu, case.astype(jnp.int32))
 
 
-class _Solved(NamedTuple):
-    """An answer to the problem in unit lengths: the step is t·g − Bβ."""
-
-    t: Float[Array, ""]
-    beta: Float[Array, " m"]
-    """β at t if the problem is feasible."""
-    recovery: Float[Array, " m"]
-    """β of the step −Bβ to take if it is not; the step is never longer than one."""
-    nu: Float[Array, " m"]
-    """ν with g = Bν, at a vertex."""
-    vertex: Array
-    """λ = 0: g is a non-negative combination of active constraint gradients."""
-    outside: Array
-    """No point of the trust region is feasible."""
-    contradictory: Array
-    """No point at all is feasible."""
-
-
-def _no_constraints(unit: _Unit) -> _Solved:
+def _no_constraints(unit: active_set.Problem) -> Solved:
     """TRPO's step: along g to the boundary."""
     none, no = jnp.zeros_like(unit.c), jnp.zeros((), bool)
-    return _Solved(unit.g, none, none, none, vertex=unit.g == 0, outside=no, contradictory=no)
+    return Solved(unit.kappa, none, none, none, vertex=unit.kappa == 0, outside=no, contradictory=no)
 
 
-def _one_constraint(unit: _Unit) -> _Solved:
+def _one_constraint(unit: active_set.Problem) -> Solved:
     """The closed form of the paper's Theorem 2, with q = s = 1 and 2δ = 1.
 
     The unconstrained optimum is t = 1. If it violates the constraint, c + ρ > 0, the constraint is active, and the
     paper's λ_a holds: 1/λ² = t² = (1 − c²)/(1 − ρ²) and ν/λ = c + tρ. The paper's comparison of f_a and f_b is not
     needed: a convex problem whose unconstrained optimum is infeasible has its optimum on the boundary.
     """
-    (rho,), (c,), (live,) = unit.rho, unit.c, unit.live
+    (rho,), (c,), (live,) = unit.k, unit.c, unit.live
     # 1 − ρ² without the cancellation of squaring first: it is as exact as ρ itself.
     across = (1 - rho) * (1 + rho)
-    active = (live > 0) & (c + rho > 0)
-    vertex = (active & (across <= active_set.rounding(c.dtype))) | (unit.g == 0)
+    active = live & (c + rho > 0)
+    vertex = (active & (across <= active_set.rounding(c.dtype))) | (unit.kappa == 0)
     reach = jnp.maximum(1 - c, 0) * (1 + c)
     t_active = jnp.sqrt(jnp.maximum(reach, 0) / jnp.where(vertex | ~active, 1, across))
     # At a vertex every t gives the step −cb; the smallest t with β = c + tρ ≥ 0 has the least cancellation.
-    t = jnp.where(vertex, jnp.maximum(-c * rho, 0), jnp.where(active, t_active, 1)) * unit.g
-    least = jnp.maximum(c, 0)
-    return _Solved(
+    t = jnp.where(vertex, jnp.maximum(-c * rho, 0), jnp.where(active, t_active, 1)) * unit.kappa
+    return Solved(
         t=t,
         beta=jnp.where(active, jnp.maximum(c + t * rho, 0), 0)[None],
-        recovery=jnp.minimum(least, 1)[None],
+        recovery=jnp.clip(c, 0, 1)[None],
         nu=jnp.where(active, jnp.maximum(rho, 0), 0)[None],
         vertex=vertex,
         outside=c > 1,
         contradictory=jnp.zeros((), bool),
-    )
-
-
-def _any_constraints(unit: _Unit) -> _Solved:
-    """Follow x(t) = t·g − Bβ(t) from the least-norm feasible point, t = 0, to the boundary of the trust region."""
-    path = parametric.follow_objective(unit.S, unit.c, unit.rho, unit.g, unit.live)
-    # If the least-norm point lies beyond the boundary, take its direction up to the boundary (α = 0).
-    scale = 1 / jnp.maximum(path.start_norm, 1)
-    relaxed = parametric.least_violation(unit.S, unit.c, unit.live, wanted=path.contradictory)
-    return _Solved(
-        t=path.t,
-        beta=path.beta,
-        recovery=jnp.where(path.contradictory, relaxed, path.start * scale),
-        nu=path.nu,
-        vertex=path.vertex,
-        outside=path.contradictory | (path.start_norm > 1),
-        contradictory=path.contradictory,
     )

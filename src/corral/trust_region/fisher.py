@@ -20,8 +20,6 @@ from jaxtyping import Array, Float
 from corral.errors import require, require_finite, require_in
 from corral.trust_region._checks import require_floats
 
-__all__ = ["operator"]
-
 Z = TypeVar("Z")
 
 

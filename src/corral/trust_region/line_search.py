@@ -11,8 +11,6 @@ from jaxtyping import Array, Bool, Float, Int
 from corral.errors import require, require_in
 from corral.trust_region._checks import require_floats
 
-__all__ = ["Checks", "LineSearch", "backtrack"]
-
 
 class Checks(NamedTuple):
     """The rules for a candidate: value ≤ limit for each of k quantities."""

@@ -18,8 +18,6 @@ from corral.errors import require_shape
 from corral.trust_region import dual
 from corral.trust_region._checks import require_floats
 
-__all__ = ["Restricted", "restrict"]
-
 
 class Restricted(NamedTuple):
     """The numbers q, r, S of the restricted subproblem, and the basis that turns its solution into a step."""
