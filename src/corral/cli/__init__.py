@@ -28,20 +28,15 @@ COMMANDS: dict[str, str] = {
 
 def usage() -> str:
     """What `corral --help` prints."""
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: corral COMMAND [options]",
-            "",
-            "Constrained policy optimization: policies that learn inside their limits.",
-            "",
-            "commands:",
-            *lines,
-            "",
-            "`corral COMMAND --help` explains a command's options; `corral --version` prints the version.",
-        ]
-    )
+    commands = "\n".join(f"  {name:<{max(map(len, COMMANDS))}}  {summary}" for name, summary in COMMANDS.items())
+    return f"""usage: corral COMMAND [options]
+
+Constrained policy optimization: policies that learn inside their limits.
+
+commands:
+{commands}
+
+`corral COMMAND --help` explains a command's options; `corral --version` prints the version."""
 
 
 def main(argv: list[str] | None = None) -> int:

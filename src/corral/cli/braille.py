@@ -37,15 +37,13 @@ class Canvas:
 
     def band(self, xs: Sequence[float], lows: Sequence[float], highs: Sequence[float], style: str) -> None:
         """The area between two curves, thinly filled."""
-        for (x, low, high), (x_next, _, _) in zip(
-            triples := list(zip(xs, lows, highs, strict=True)), [*triples[1:], triples[-1]], strict=True
-        ):
-            if not (math.isfinite(low) and math.isfinite(high)):
-                continue
-            for column in range(self._dot_column(x), max(self._dot_column(x_next), self._dot_column(x) + 1)):
-                for row in range(self._dot_row(high), self._dot_row(low) + 1):
-                    if (column + row) % 2 == 0:
-                        self._dot(column, row, style)
+        columns = [self._dot_column(x) for x in xs]
+        for here, after, low, high in zip(columns, [*columns[1:], columns[-1]], lows, highs, strict=True):
+            if math.isfinite(low) and math.isfinite(high):
+                for column in range(here, max(after, here + 1)):
+                    for row in range(self._dot_row(high), self._dot_row(low) + 1):
+                        if (column + row) % 2 == 0:
+                            self._dot(column, row, style)
 
     def level(self, y: float, style: str) -> None:
         """A dashed horizontal line behind everything else."""

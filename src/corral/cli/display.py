@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from corral.cli.braille import Canvas, round_range
+from corral.cli.progress import clock
 from corral.config import Config
 from corral.report.style import GREEN, ORANGE, PURPLE, RED, SKY
 from corral.running.log import constraint_names
@@ -55,17 +56,11 @@ class Display(Watcher):
         self._began = time.monotonic()
         self._ends: list[float] = []
 
-    def start(
-        self,
-        config: Config,
-        total_iterations: int,
-        names: Sequence[str] | None = None,
-        limits: Sequence[float] | None = None,
-        seeds: int = 1,
-    ) -> None:
-        """Begin: what is trained, for how long, and the constraints; without these the first row tells them."""
+    def start(self, config: Config, total_iterations: int, seeds: int = 1) -> None:
+        """Begin: what is trained, and for how long; the first row tells the constraints and their limits."""
         self.config, self.total, self.seeds = config, total_iterations, seeds
-        self.names, self.limits = list(names or ()), [float(limit) for limit in limits or ()]
+        self.names: list[str] = []
+        self.limits: list[float] = []
         self._began = time.monotonic()
         if self.console.is_terminal:
             self._live = Live(self, console=self.console, redirect_stdout=False, redirect_stderr=False)
@@ -247,13 +242,6 @@ def short(value: float, zeros: str = "") -> str:
     if not math.isfinite(value):
         return str(value)
     return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:{zeros}.3g}".removesuffix(".")
-
-
-def clock(seconds: float) -> str:
-    """1:02:03, or 2:03 below an hour."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def _headline(config: Config, seeds: int) -> Text:

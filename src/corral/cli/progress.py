@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from corral.cli.display import clock
-
 if TYPE_CHECKING:
     from corral.experiments.plan import Job
     from corral.experiments.runner import Part
@@ -21,12 +19,17 @@ QUIET = 20.0
 """Seconds between two lines of a grid where there is no terminal."""
 
 
+def say(line: str) -> None:
+    """Print a line about what is going on to stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
 @contextmanager
-def bar(what: str, unit: str = "") -> Iterator[Callable[[int, int], None]]:
+def bar(what: str, unit: str = "", lines: int = 10) -> Iterator[Callable[[int, int], None]]:
     """Show on stderr how far a task has got: yields `advance(done, total)`.
 
-    A terminal shows a bar titled `what`, which disappears at the end. Elsewhere about ten lines "3 of 30 UNIT" are printed;
-    `unit` is `what` unless given.
+    A terminal shows a bar titled `what`, which disappears at the end. Elsewhere about so many `lines` "3 of 30 UNIT" are
+    printed; `unit` is `what` unless given.
     """
     if sys.stderr.isatty():
         with Progress(console=Console(stderr=True), transient=True) as shown:
@@ -37,12 +40,19 @@ def bar(what: str, unit: str = "") -> Iterator[Callable[[int, int], None]]:
 
     def advance(done: int, total: int) -> None:
         nonlocal printed
-        tenths = 10 * done // max(total, 1)
-        if tenths > printed:
-            printed = tenths
-            print(f"{done:,} of {total:,} {unit or what}", file=sys.stderr, flush=True)
+        reached = lines * done // max(total, 1)
+        if reached > printed:
+            printed = reached
+            say(f"{done:,} of {total:,} {unit or what}")
 
     yield advance
+
+
+def clock(seconds: float) -> str:
+    """1:02:03, or 2:03 below an hour."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 class Estimate:

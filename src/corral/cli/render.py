@@ -2,14 +2,15 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, count
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from corral.cli.flags import parse
+from corral.cli.progress import bar, say
 from corral.errors import CorralError, require
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def main(argv: list[str]) -> int:
     from corral.report.render.record import record
 
     casts, out = _casts(config), _out(config)
-    _say(f"playing {_episodes(config.episodes)} of {config.env}")
+    say(f"playing {_episodes(config.episodes)} of {config.env}")
     plays = [(c, record(c.scenario, c.actor, config.episodes, config.seed, config.steps)) for c in casts]
     above = out.with_name(f"{out.stem}-top.png")
     _write_map(above, plays)
@@ -99,45 +100,34 @@ def _check(config: Config) -> None:
 
 def _casts(config: Config) -> list[_Cast]:
     """The policies by their algorithms, or by their folders where two have the same algorithm."""
-    casts = [_random_cast(config) if p == "random" else _trained_cast(config, Path(p)) for p in config.policy]
+    from corral import envs
+    from corral.report.render.record import random_actor
+
+    scenario = envs.scenario(config.env)
+    casts = [
+        _Cast(p, scenario, random_actor(scenario, config.seed)) if p == "random" else _trained_cast(config, Path(p))
+        for p in config.policy
+    ]
     if len({cast.name for cast in casts}) < len(casts):
         casts = [cast._replace(name=_label(p)) for cast, p in zip(casts, config.policy, strict=True)]
     return casts if len(casts) > 1 else [casts[0]._replace(name="")]
 
 
-def _random_cast(config: Config) -> _Cast:
-    from corral import envs
-    from corral.report.render.record import random_actor
-
-    scenario = envs.scenario(config.env)
-    return _Cast("random", scenario, random_actor(scenario, config.seed))
-
-
 def _trained_cast(config: Config, folder: Path) -> _Cast:
     """The policy of a run, in the environment and with the task parameters that it was trained with."""
     from corral import envs
+    from corral.report.render.record import policy_actor
     from corral.running.directory import RunDirectory
 
-    envs.scenario(config.env)
     require(folder.is_dir(), f"policy must be `random` or the folder of a run, and {folder} is neither")
     run = RunDirectory.find_one(folder)
     trained = run.config()
-    require(
-        trained.env == config.env, f"the policy in {folder} was trained in {trained.env}: it cannot act in {config.env}"
-    )
-    import equinox as eqx
-    import jax
-    import numpy as np
-
-    from corral.learning import distributions
-
+    fits = trained.env == config.env
+    require(fits, f"the policy in {folder} was trained in {trained.env}: it cannot act in {config.env}")
     scenario = envs.scenario(trained.env, **trained.task)
     policy, source = run.policy(trained, scenario.spec)
-    _say(f"policy from {source}")
-    draw = eqx.filter_jit(lambda policy, obs, key: distributions.sample(policy(obs), key))
-    keys = (jax.random.fold_in(jax.random.key(config.seed), step) for step in count())
-    name = trained.algo.name.upper()
-    return _Cast(name, scenario, lambda obs: np.asarray(draw(policy, obs, next(keys))), trained.limit)
+    say(f"policy from {source}")
+    return _Cast(trained.algo.name.upper(), scenario, policy_actor(policy, config.seed), trained.limit)
 
 
 def _label(policy: str) -> str:
@@ -152,7 +142,7 @@ def _out(config: Config) -> Path:
     actors = "-".join(map(_label, config.policy))
     out = config.out or Path("runs") / "render" / f"{config.env}-{actors}.mp4"
     if out.suffix == ".mp4" and find_ffmpeg() is None:
-        _say("no ffmpeg here, so the film is a GIF; for MP4 install ffmpeg, or `pip install imageio-ffmpeg`")
+        say("no ffmpeg here, so the film is a GIF; for MP4 install ffmpeg, or `pip install imageio-ffmpeg`")
         return out.with_suffix(".gif")
     return out
 
@@ -182,9 +172,8 @@ def _write_scene(path: Path, plays: "list[_Play]") -> None:
 
     rate, width, height = _FORMATS[path.suffix]
     with ExitStack() as stack:
-        cameras = [
-            stack.enter_context(Photographer(cast.scenario, cast.limits, width, height, cast.name)) for cast, _ in plays
-        ]
+        made = (Photographer(cast.scenario, cast.limits, width, height, cast.name) for cast, _ in plays)
+        cameras = [stack.enter_context(camera) for camera in made]
         takes = [list(zip(cameras, e, strict=True)) for e in zip(*(e for _, e in plays), strict=True)]
         if path.suffix == ".png":
             write_picture(path, next(side_by_side([[camera.still(episode)] for camera, episode in takes[0]])))
@@ -192,27 +181,18 @@ def _write_scene(path: Path, plays: "list[_Play]") -> None:
         lengths = [max(camera.film_length(episode, rate) for camera, episode in take) for take in takes]
         fitting = max(1, sum(total <= _FILM_SECONDS * rate for total in accumulate(lengths)))
         films = (side_by_side([camera.film(e, rate) for camera, e in take]) for take in takes[:fitting])
-        frames = _counted(chain.from_iterable(films), sum(lengths[:fitting]))
+        advance = stack.enter_context(bar("drawing", "frames", lines=4))
+
+        def frames() -> "Iterator[np.ndarray]":
+            for done, frame in enumerate(chain.from_iterable(films), start=1):
+                advance(done, sum(lengths[:fitting]))
+                yield frame
+
         ffmpeg = find_ffmpeg()
         if path.suffix == ".mp4" and ffmpeg is not None:
-            write_mp4(path, frames, rate, ffmpeg)
+            write_mp4(path, frames(), rate, ffmpeg)
         else:
-            write_gif(path, frames, rate)
-
-
-def _counted(frames: "Iterable[np.ndarray]", total: int) -> "Iterator[np.ndarray]":
-    """Pass the frames on and count them on stderr: a bar on a terminal, otherwise a line for every quarter."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import track
-
-        yield from track(frames, "drawing", total, console=Console(stderr=True), transient=True)
-        return
-    told = {total * quarter // 4 for quarter in range(1, 5)}
-    for done, frame in enumerate(frames, start=1):
-        if done in told:
-            _say(f"{done} of {total} frames")
-        yield frame
+            write_gif(path, frames(), rate)
 
 
 def _report(config: Config, plays: "list[_Play]", scene: Path | None, above: Path) -> None:
@@ -240,7 +220,3 @@ def _report(config: Config, plays: "list[_Play]", scene: Path | None, above: Pat
 
 def _episodes(number: int) -> str:
     return "one episode" if number == 1 else f"{number} episodes"
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

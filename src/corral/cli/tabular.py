@@ -1,12 +1,12 @@
 """`corral tabular`: run exact CPO on a gridworld and compare it with the optimum from a linear program."""
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corral.cli.flags import parse
+from corral.cli.progress import say
 
 if TYPE_CHECKING:
     from corral.tabular.gridworld import Gridworld
@@ -52,11 +52,11 @@ def main(argv: list[str]) -> int:
     world = gridworld()
     best = optimum(world.cmdp)
     start = softmax(np.random.default_rng(config.seed).normal(size=best.policy.shape))
-    _say("exact CPO on the gridworld (the first step compiles the dual: a few seconds)")
+    say("exact CPO on the gridworld (the first step compiles the dual: a few seconds)")
     cpo = exact_cpo(world.cmdp, start, config.delta, config.iterations)
-    _say(f"{len(cpo.updates)} updates; now as many guaranteed updates, from a safe policy")
+    say(f"{len(cpo.updates)} updates; now as many guaranteed updates, from a safe policy")
     guaranteed = guaranteed_updates(world.cmdp, interior_policy(world.cmdp), len(cpo.updates))
-    _say("drawing")
+    say("drawing")
     progress_figure(world, cpo, guaranteed, best, config.out / "tabular.png")
     maps = {"first policy (lines: √probability of an action, dot: of waiting)": cpo.start, "learned": cpo.final}
     grid_figure(world, maps, config.out / "tabular-grid.png")
@@ -111,7 +111,3 @@ def _print(config: Config, report: dict[str, Any]) -> None:
     for line in report["broken"][:10]:
         print(f"  {line}")
     print(f"figures: {config.out / 'tabular.png'}, {config.out / 'tabular-grid.png'}")
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

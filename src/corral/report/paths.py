@@ -1,10 +1,8 @@
 """A few episodes of every final policy, seen from above; they begin alike for all policies."""
 
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
 
 from corral import envs
@@ -12,8 +10,7 @@ from corral.envs.models import WALL_HALF_THICKNESS, WALL_INNER
 from corral.envs.scenarios import Scenario
 from corral.envs.tasks import Circle, Gather
 from corral.errors import CorralError
-from corral.learning import distributions
-from corral.report.render.record import Trajectory, record
+from corral.report.render.record import Trajectory, policy_actor, record
 from corral.report.runs import Run
 
 EPISODES = 4
@@ -23,14 +20,11 @@ _SEED = 0
 _POINTS = 300
 """Most points of a path."""
 
-_draw = eqx.filter_jit(lambda policy, obs, key: distributions.sample(policy(obs), key))
-
 
 def play(run: Run) -> dict[str, Any]:
     """Episodes of the run's final policy with the map they happen on, or `missing`: why there are none."""
     if not run.finished:
-        missing = f"no final policy, {len(run.metrics):,} of {run.config.iterations:,} iterations done"
-        return {"missing": missing}
+        return {"missing": f"no final policy, {len(run.metrics):,} of {run.config.iterations:,} iterations done"}
     if run.config.env not in envs.names():
         return {"missing": f"there is no map of {run.config.env}"}
     try:
@@ -38,8 +32,7 @@ def play(run: Run) -> dict[str, Any]:
         policy, _ = run.directory.policy(run.config, scenario.spec)
     except CorralError as error:
         return {"missing": str(error)}
-    keys = (jax.random.fold_in(jax.random.key(_SEED), step) for step in count())
-    trajectories = record(scenario, lambda obs: np.asarray(_draw(policy, obs, next(keys))), EPISODES, seed=_SEED)
+    trajectories = record(scenario, policy_actor(policy, _SEED), EPISODES, _SEED)
     return {"map": _map(scenario), "episodes": [_episode(t) for t in trajectories]}
 
 
@@ -57,8 +50,7 @@ def _episode(trajectory: Trajectory) -> dict[str, Any]:
     """The path, rounded to centimetres; a long path keeps every k-th point, and k steps are costly if one of them is."""
     every = -(-trajectory.steps // _POINTS) if trajectory.steps else 1
     chosen = [*range(0, trajectory.steps, every), trajectory.steps]
-    costly = np.any(trajectory.costs > 0, axis=-1)
-    path = trajectory.com[:, :2]
+    path, costly = trajectory.com[:, :2], trajectory.costly
     return {
         "path": _metres(path[chosen]),
         "costly": "".join("1" if costly[a:b].any() else "0" for a, b in pairwise(chosen)),

@@ -4,19 +4,25 @@
 """
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
+from itertools import count
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from corral.envs.contract import HostStep
 from corral.envs.engines.vector import slot_keys
 from corral.envs.registry import make_host
 from corral.envs.robots import RobotState
 from corral.envs.scenarios import Scenario
 from corral.envs.tasks import Objects
 from corral.errors import require, require_shape
+from corral.learning import distributions
+from corral.learning.networks import Policy
 
 Actor = Callable[[np.ndarray], np.ndarray]
 """Maps the observations (n, o) of n robots to their actions (n, a)."""
@@ -43,12 +49,26 @@ class Trajectory(NamedTuple):
         """The number of steps T."""
         return len(self.reward)
 
+    @property
+    def costly(self) -> np.ndarray:
+        """(T,) bool: the steps that had a cost under any constraint."""
+        return np.any(self.costs > 0, axis=-1)
+
 
 def random_actor(scenario: Scenario, seed: int) -> Actor:
     """An actor that draws uniform actions in [-1, 1]; one random stream serves all robots and steps."""
     random = np.random.default_rng(seed)
     size = scenario.spec.action.size
     return lambda obs: random.uniform(-1, 1, (len(obs), size)).astype(np.float32)
+
+
+def policy_actor(policy: Policy, seed: int) -> Actor:
+    """An actor that draws its actions from a policy; the seed and the number of the step decide the draw."""
+    keys = (jax.random.fold_in(jax.random.key(seed), step) for step in count())
+    return lambda obs: np.asarray(_draw(policy, obs, next(keys)))
+
+
+_draw = eqx.filter_jit(lambda policy, obs, key: distributions.sample(policy(obs), key))
 
 
 def record(
@@ -61,32 +81,37 @@ def record(
     require(episodes >= 1, f"episodes must be at least 1, got {episodes}")
     require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
     require(steps is None or steps >= 0, f"steps must not be negative, got {steps}")
-    env = make_host(scenario.name, episodes, **asdict(scenario.task))
-    try:
-        obs = env.reset(seed)
+    leave = jax.jit(jax.vmap(lambda *parts: _left_over(scenario, *parts)))
+    made: list[HostStep] = []
+    alive: list[np.ndarray] = []
+    with closing(make_host(scenario.name, episodes, **asdict(scenario.task))) as env:
+        obs, active = env.reset(seed), np.ones(episodes, bool)
         states = [_state(scenario, obs)]
         layouts = [jax.jit(lambda: _first_layouts(scenario, episodes, seed))()]
-        leave = jax.jit(jax.vmap(lambda *parts: _left_over(scenario, *parts)))
-        rewards: list[np.ndarray] = []
-        costs: list[np.ndarray] = []
-        alive: list[np.ndarray] = []
-        active = np.ones(episodes, bool)
-        while active.any() and len(rewards) != steps:
+        while active.any() and len(made) != steps:
             actions = actor(obs)
             require_shape("the actor's actions", actions, (episodes, scenario.spec.action.size))
             step = env.step(actions, active)
+            made.append(step)
+            alive.append(active)
             states.append(_state(scenario, step.final_obs))
             layouts.append(leave(layouts[-1], states[-1]))
-            rewards.append(step.reward)
-            costs.append(step.costs)
-            alive.append(active)
-            active = active & ~(step.terminated | step.truncated)
-            obs = step.obs
-    finally:
-        env.close()
+            obs, active = step.obs, active & ~(step.terminated | step.truncated)
+    # Axes: episode, step, and so on; rewards and costs begin with the step.
+    qpos, com = (np.stack([np.asarray(getattr(s, name)) for s in states], axis=1) for name in ("qpos", "com"))
+    objects, present = np.zeros((episodes, 0, 2), np.float32), np.zeros((episodes, len(states), 0), bool)
+    if isinstance(layouts[0], Objects):
+        objects = np.asarray(layouts[0].position)
+        present = np.stack([np.asarray(layout.present) for layout in layouts], axis=1)
+    rewards = np.array([step.reward for step in made]).reshape(len(made), episodes)
+    costs = np.array([step.costs for step in made]).reshape(len(made), episodes, len(scenario.spec.constraints))
     lengths = np.sum(alive, axis=0) if alive else np.zeros(episodes, int)
-    history = states, layouts, rewards, costs, len(scenario.spec.constraints)
-    return [_trajectory(*history, slot, int(length)) for slot, length in enumerate(lengths)]
+    trajectories = []
+    for i, n in enumerate(lengths):
+        after = slice(0, n + 1)
+        states_of_i = qpos[i, after], com[i, after], objects[i], present[i, after]
+        trajectories.append(Trajectory(*states_of_i, rewards[:n, i].copy(), costs[:n, i].copy()))
+    return trajectories
 
 
 def _state(scenario: Scenario, obs: np.ndarray) -> RobotState:
@@ -108,28 +133,3 @@ def _left_over(scenario: Scenario, layout: Any, state: RobotState) -> Any:
     """The objects that remain after a step to `state`, as the task itself decides."""
     no_action = jnp.zeros(scenario.spec.action.size)
     return scenario.task.score(scenario.robot, layout, state, no_action, jnp.zeros((), bool)).layout
-
-
-def _trajectory(
-    states: list[RobotState],
-    layouts: list[Any],
-    rewards: list[np.ndarray],
-    costs: list[np.ndarray],
-    constraints: int,
-    slot: int,
-    length: int,
-) -> Trajectory:
-    """The record of one slot over its first `length` steps."""
-    ends, starts = slice(0, length), slice(0, length + 1)
-    objects, present = np.zeros((0, 2), np.float32), np.zeros((length + 1, 0), bool)
-    if isinstance(layouts[0], Objects):
-        objects = np.asarray(layouts[0].position)[slot]
-        present = np.stack([np.asarray(layout.present)[slot] for layout in layouts[starts]])
-    return Trajectory(
-        qpos=np.stack([np.asarray(state.qpos)[slot] for state in states[starts]]),
-        com=np.stack([np.asarray(state.com)[slot] for state in states[starts]]),
-        objects=objects,
-        present=present,
-        reward=np.array([reward[slot] for reward in rewards[ends]]),
-        costs=np.array([cost[slot] for cost in costs[ends]]).reshape(length, constraints),
-    )

@@ -6,7 +6,6 @@ Circle shows its target circle on the floor and a translucent panel at each limi
 import math
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import mujoco
@@ -31,6 +30,9 @@ _APPLE, _BOMB = (0.05, 0.65, 0.2, 0), (0.85, 0.1, 0.08, 0)  # invisible until th
 _PATH, _COSTLY = (0.15, 0.15, 0.15, 1), (0.9, 0.1, 0.05, 1)
 _PANEL_HEIGHT = 2.0
 _BALL_RADIUS = 0.5
+
+
+_Numbers = tuple[int | float, ...]
 
 
 class View(NamedTuple):
@@ -107,14 +109,7 @@ def _add_light(spec: Any) -> None:
     visual.map.znear, visual.map.zfar, visual.map.shadowclip = 0.02, 20, 1.5
 
 
-def _add(
-    spec: Any,
-    kind: str,
-    pos: tuple[int | float, ...],
-    size: tuple[int | float, ...],
-    rgba: tuple[int | float, ...],
-    **more: Any,
-) -> None:
+def _add(spec: Any, kind: str, pos: _Numbers, size: _Numbers, rgba: _Numbers, **more: Any) -> None:
     """Add a geom that touches nothing."""
     shape = getattr(mujoco.mjtGeom, f"mjGEOM_{kind.upper()}")
     spec.worldbody.add_geom(type=shape, pos=pos, size=size, rgba=rgba, contype=0, conaffinity=0, **more)
@@ -233,8 +228,8 @@ class Photographer:
         qpos, com = ((1 - time + now) * part[now] + (time - now) * part[after] for part in parts)
         view, path = view_of(self.scenario, None if self._name else com), []
         if self._name:
-            places, costly = [*trajectory.com[: now + 1], com], np.any(trajectory.costs > 0, axis=-1)
-            path = list(zip(places, places[1:], costly.tolist(), strict=False))
+            places = [*trajectory.com[: now + 1], com]
+            path = list(zip(places, places[1:], trajectory.costly.tolist(), strict=False))
         return self.picture(qpos, view, trajectory.objects, trajectory.present[now], caption, path)
 
     def film(self, trajectory: Trajectory, frames_per_second: float) -> Iterator[np.ndarray]:
@@ -269,7 +264,5 @@ class Photographer:
     def __enter__(self) -> "Photographer":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -68,20 +68,16 @@ def _circle_figure(trajectories: Sequence[Trajectory], task: Circle, heading: st
         _draw_path(ax, trajectory, alpha=max(0.4, len(trajectories) ** -0.5))
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="x (m)", ylabel="y (m)")
     ax.set_title(heading, loc="left")
+    beyond_y = "" if task.y_lim is None else f"\nor |y| > {task.y_lim:g}"
     handles = [
         _line(GREEN, f"target circle, d = {task.d:g}", 2.2),
-        Patch(facecolor=SKY, alpha=0.35, label=_limits_text(task)),
+        Patch(facecolor=SKY, alpha=0.35, label=f"costs 1 a step:\n|x| > {task.x_lim:g}{beyond_y}"),
         Patch(facecolor="white", edgecolor=GREY, label="safe region"),
         *_path_handles(),
         _line(RED, "path, where it costs", 1.6),
     ]
     ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
     return figure
-
-
-def _limits_text(task: Circle) -> str:
-    second = "" if task.y_lim is None else f"\nor |y| > {task.y_lim:g}"
-    return f"costs 1 a step:\n|x| > {task.x_lim:g}{second}"
 
 
 def _shade_unsafe(ax: Any, task: Circle, reach: float) -> None:
@@ -110,17 +106,12 @@ def _draw_path(ax: Any, trajectory: Trajectory, alpha: float = 1.0) -> None:
     """Draw the path from a hollow dot to a full one; steps with a cost are red and lie on top."""
     from matplotlib.collections import LineCollection
 
-    path, costly = trajectory.com[:, :2], _costly(trajectory)
+    path, costly = trajectory.com[:, :2], trajectory.costly
     steps = np.stack([path[:-1], path[1:]], axis=1)
     for chosen, colour in ((steps[~costly], BLUE), (steps[costly], RED)):
         ax.add_collection(LineCollection(list(chosen), colors=colour, lw=1.6, alpha=alpha, zorder=4))
     ax.plot(*path[0], "o", ms=5, mfc="white", mec="black", mew=1, zorder=5)
     ax.plot(*path[-1], "o", ms=4, color="black", zorder=5)
-
-
-def _costly(trajectory: Trajectory) -> np.ndarray:
-    """(T,) bool: the steps that had a cost under any constraint."""
-    return np.any(trajectory.costs > 0, axis=-1)
 
 
 def _gather_figure(trajectories: Sequence[Trajectory], task: Gather, heading: str) -> "Figure":
@@ -157,7 +148,7 @@ def _draw_arena(ax: Any, trajectory: Trajectory, task: Gather) -> None:
         ax.plot(x, y, marker, ms=9, mec=colour, mfc=colour if left else "white", mew=1.2, zorder=3)
         ax.add_patch(Disc((x, y), task.catch_range, fill=False, ec=colour, lw=0.6, ls=":"))
     _draw_path(ax, trajectory)
-    ax.plot(*trajectory.com[1:, :2][_costly(trajectory)].T, "D", ms=5, color=RED, mec="black", mew=0.8, zorder=6)
+    ax.plot(*trajectory.com[1:, :2][trajectory.costly].T, "D", ms=5, color=RED, mec="black", mew=0.8, zorder=6)
     ax.set(xlim=(-outer, outer), ylim=(-outer, outer), aspect="equal", xlabel="x (m)", ylabel="y (m)")
     ax.set(xticks=range(-6, 7, 2), yticks=range(-6, 7, 2))
 
