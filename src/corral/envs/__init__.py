@@ -23,34 +23,16 @@ if TYPE_CHECKING:
     from corral.envs.gymnasium.wrap import from_gymnasium
     from corral.envs.registry import is_gymnasium, make, make_host, names, parameters, scenario, spec
 
-__all__ = [
-    "Autoreset",
-    "Box",
-    "ConstraintSpec",
-    "Discrete",
-    "Env",
-    "EnvSpec",
-    "Fleet",
-    "HostEnv",
-    "HostStep",
-    "Timestep",
-    "VectorEnv",
-    "from_gymnasium",
-    "is_gymnasium",
-    "make",
-    "make_host",
-    "names",
-    "parameters",
-    "scenario",
-    "spec",
-]
+__all__ = ["Autoreset", "Box", "ConstraintSpec", "Discrete", "Env", "EnvSpec", "Fleet", "HostEnv", "HostStep"]
+__all__ += ["Timestep", "VectorEnv", "from_gymnasium"]
+__all__ += ["is_gymnasium", "make", "make_host", "names", "parameters", "scenario", "spec"]
 
-_REGISTRY = ("is_gymnasium", "make", "make_host", "names", "parameters", "scenario", "spec")
-# name -> module that defines it; `contract` defines all others
-_MODULES = dict.fromkeys(_REGISTRY, "registry") | {"VectorEnv": "engines.vector", "from_gymnasium": "gymnasium.wrap"}
+# name -> module that defines it; `contract` defines all other classes, `registry` all other functions
+_MODULES = {"VectorEnv": "engines.vector", "from_gymnasium": "gymnasium.wrap"}
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module(f"corral.envs.{_MODULES.get(name, 'contract')}"), name)
+        module = _MODULES.get(name, "contract" if name[0].isupper() else "registry")
+        return getattr(import_module(f"corral.envs.{module}"), name)
     raise AttributeError(f"module 'corral.envs' has no attribute {name!r}")

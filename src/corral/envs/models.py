@@ -31,9 +31,7 @@ def mjcf(robot: str, walls: bool, listed: bool = False) -> str:
     """The model of a robot ("point", "ant", "humanoid") in an empty or a walled world; `listed` adds a list of contacts."""
     assert not (walls and listed), "with walls, a list of contacts is slower than the search for them"
     timestep = {"point": 0.02, "ant": 0.02, "humanoid": 0.01}[robot]
-    contact = {"point": "", "ant": 'margin="0.01" solref="0.02 1" solimp="0.8 0.8 0.01"', "humanoid": 'margin="0.1"'}[
-        robot
-    ]
+    contact = {"ant": 'margin="0.01" solref="0.02 1" solimp="0.8 0.8 0.01"', "humanoid": 'margin="0.1"'}.get(robot, "")
     body, motors = {"point": _point, "ant": _ant, "humanoid": _humanoid}[robot]()
     own, others = ((0, 0), (0, 0)) if listed else ((1, 0), (0, 1))
     geoms = re.findall('<geom name="([a-z0-9_]+)"', body) if listed else []

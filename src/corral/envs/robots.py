@@ -4,7 +4,6 @@ Every function takes one robot and works on JAX arrays; `jax.vmap` makes many. T
 produce a `RobotState` after every step, and nothing downstream knows which engine it was.
 """
 
-import abc
 import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -30,8 +29,8 @@ class RobotState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Robot(abc.ABC):
-    """A robot apart from its simulation: its start, its controls, its senses."""
+class Robot:
+    """A robot apart from its simulation: its start, its controls, its senses; by default a free body on legs."""
 
     name: ClassVar[str]
     start: ClassVar[tuple[float, ...]]
@@ -39,15 +38,19 @@ class Robot(abc.ABC):
     nv: ClassVar[int]
     control: ClassVar[tuple[float, ...]]
     """Half-range of every control: actions in [-1, 1] map onto [-control, control]."""
+    standing: ClassVar[tuple[float, float]]
+    """The least and the greatest height of a robot that has not fallen."""
     wrench_size: ClassVar[int] = 0
 
-    @abc.abstractmethod
     def yaw(self, state: RobotState) -> Float[Array, ""]:
-        """The heading: the angle of the robot's x axis in the plane."""
+        """The heading: the angle in the plane of the x axis, rotated by the body's unit quaternion."""
+        w, x, y, z = state.qpos[3:7]
+        return jnp.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
 
-    @abc.abstractmethod
     def fallen(self, state: RobotState) -> Bool[Array, ""]:
         """Whether the robot can no longer stand; the state is finite."""
+        height, (low, high) = state.qpos[2], self.standing
+        return ~((height >= low) & (height <= high))
 
     def effort(self, state: RobotState, action: Float[Array, " a"]) -> Float[Array, ""]:
         """The part of Circle's reward for being alive, acting and bumping; `action` in [-1, 1]."""
@@ -104,12 +107,6 @@ class Point(Robot):
         return qpos
 
 
-def quaternion_yaw(quat: Float[Array, "4"]) -> Float[Array, ""]:
-    """Angle in the plane of the x axis rotated by a unit quaternion (w, x, y, z)."""
-    w, x, y, z = quat
-    return jnp.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
-
-
 @dataclass(frozen=True)
 class Ant(Robot):
     """Four legs of two joints; it feels no contacts."""
@@ -118,15 +115,7 @@ class Ant(Robot):
     start: ClassVar[tuple[float, ...]] = (0, 0, 0.55, 1, 0, 0, 0, 0, 1, 0, -1, 0, -1, 0, 1)
     nv: ClassVar[int] = 14
     control: ClassVar[tuple[float, ...]] = (150.0,) * 8
-
-    def yaw(self, state: RobotState) -> Float[Array, ""]:
-        """The torso's heading."""
-        return quaternion_yaw(state.qpos[3:7])
-
-    def fallen(self, state: RobotState) -> Bool[Array, ""]:
-        """Fallen unless 0.2 <= z <= 1."""
-        height = state.qpos[2]
-        return ~((height >= 0.2) & (height <= 1.0))
+    standing: ClassVar[tuple[float, float]] = (0.2, 1.0)
 
 
 @dataclass(frozen=True)
@@ -137,16 +126,8 @@ class Humanoid(Robot):
     start: ClassVar[tuple[float, ...]] = (0, 0, 1.4, 1, 0, 0, 0, *(0.0,) * 10)
     nv: ClassVar[int] = 16
     control: ClassVar[tuple[float, ...]] = (100.0,) * 6 + (20.0,) * 4
+    standing: ClassVar[tuple[float, float]] = (0.8, 2.0)
     wrench_size: ClassVar[int] = 66
-
-    def yaw(self, state: RobotState) -> Float[Array, ""]:
-        """The torso's heading."""
-        return quaternion_yaw(state.qpos[3:7])
-
-    def fallen(self, state: RobotState) -> Bool[Array, ""]:
-        """Fallen unless 0.8 <= z <= 2."""
-        height = state.qpos[2]
-        return ~((height >= 0.8) & (height <= 2.0))
 
     def effort(self, state: RobotState, action: Float[Array, " a"]) -> Float[Array, ""]:
         """0.2 alive - ½·10⁻³·Σa² - ½·10⁻⁵·Σclip(wrench, -1, 1)²."""

@@ -58,8 +58,7 @@ class Scenario:
 
     def observe(self, episode: Episode, state: RobotState) -> Float[Array, " o"]:
         """The robot's own senses, then the task's readings."""
-        parts = [self.robot.observation(state), self.task.readings(self.robot, episode.layout, state)]
-        return jnp.concatenate(parts)
+        return jnp.concatenate([self.robot.observation(state), self.task.readings(self.robot, episode.layout, state)])
 
     def advance(self, episode: Episode, state: RobotState, action: Float[Array, " a"]) -> tuple[Episode, Timestep]:
         """Judge the step in which `action` led to `state`: reward, costs and end of the episode.

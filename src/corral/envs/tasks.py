@@ -6,7 +6,6 @@ A task knows neither engines nor time; `scenarios.py` joins it to a robot and a 
 import abc
 import math
 from dataclasses import dataclass
-from math import pi
 from typing import Any, NamedTuple
 
 import jax
@@ -15,15 +14,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from corral.envs.contract import ConstraintSpec
 from corral.envs.robots import Robot, RobotState
-from corral.errors import require
-
-
-def _require_positive(name: str, value: float) -> None:
-    require(0 < value < math.inf, f"{name} must be a positive number, got {value}")
-
-
-def _require_count(name: str, value: int, low: int, high: int) -> None:
-    require(low <= value <= high, f"{name} must lie in {low}..{high}, got {value}")
+from corral.errors import require, require_in
 
 
 class Score(NamedTuple):
@@ -54,31 +45,26 @@ class Task(abc.ABC):
 
     def __post_init__(self) -> None:
         require(self.limit >= 0, f"limit must not be negative, got {self.limit}")
-        _require_count("max_steps", self.max_steps, 1, 2**31 - 2)
+        require_in("max_steps", self.max_steps, 1, 2**31 - 2)
         if self.min_steps is not None:
-            _require_count("min_steps", self.min_steps, 1, self.max_steps)
+            require_in("min_steps", self.min_steps, 1, self.max_steps)
 
     @abc.abstractmethod
     def constraints(self) -> tuple[ConstraintSpec, ...]:
         """The task's constraints, in the order of the costs."""
 
-    @abc.abstractmethod
     def half_size(self) -> float:
-        """Half the width of the square that the Point cannot leave."""
-
-    @property
-    @abc.abstractmethod
-    def readings_size(self) -> int:
-        """The length of `readings`."""
+        """Half the width of the square that the Point cannot leave; by default the world is wide."""
+        return 40.0
 
     @property
     def fall_reward(self) -> float:
         """Reward for falling, also when the simulation breaks."""
         return 0.0
 
-    @abc.abstractmethod
     def draw_layout(self, key: Key[Array, ""]) -> Any:
-        """Draw the layout of an episode: in Gather, where the objects lie."""
+        """Draw the layout of an episode: in Gather, where the objects lie; by default there is nothing to draw."""
+        return ()
 
     @abc.abstractmethod
     def score(
@@ -86,9 +72,14 @@ class Task(abc.ABC):
     ) -> Score:
         """Reward, costs and end of the step that led to `state`; `action` in [-1, 1]."""
 
-    @abc.abstractmethod
+    @property
+    def readings_size(self) -> int:
+        """The length of `readings`."""
+        return 0
+
     def readings(self, robot: Robot, layout: Any, state: RobotState) -> Float[Array, " k"]:
-        """The task's part of the observation, which follows the robot's own."""
+        """The task's part of the observation, which follows the robot's own; by default there is none."""
+        return jnp.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -108,28 +99,14 @@ class Circle(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_positive("d", self.d)
-        _require_positive("x_lim", self.x_lim)
-        if self.y_lim is not None:
-            _require_positive("y_lim", self.y_lim)
+        for name in ("d", "x_lim", "y_lim"):
+            if (value := getattr(self, name)) is not None:
+                require_in(name, value, 0, math.inf, closed="()")
 
     def constraints(self) -> tuple[ConstraintSpec, ...]:
         """One on |x|, and one on |y| if there is a y_lim."""
         bounds = [("x", self.x_lim)] + ([("y", self.y_lim)] if self.y_lim is not None else [])
         return tuple(ConstraintSpec(axis, self.limit, f"steps with |{axis}| > {lim:g}") for axis, lim in bounds)
-
-    def half_size(self) -> float:
-        """The world is wide."""
-        return 40.0
-
-    @property
-    def readings_size(self) -> int:
-        """Circle adds nothing to the observation."""
-        return 0
-
-    def draw_layout(self, key: Key[Array, ""]) -> tuple[()]:
-        """Circle has no objects."""
-        return ()
 
     def score(
         self, robot: Robot, layout: tuple[()], state: RobotState, action: Float[Array, " a"], fallen: Bool[Array, ""]
@@ -139,16 +116,8 @@ class Circle(Task):
         vx, vy, _ = state.com_vel
         tangential = (-y * vx + x * vy) / (1 + jnp.abs(jnp.hypot(x, y) - self.d))
         outside = [jnp.abs(x) > self.x_lim] + ([jnp.abs(y) > self.y_lim] if self.y_lim is not None else [])
-        return Score(
-            layout,
-            tangential + robot.effort(state, action),
-            jnp.stack(outside).astype(jnp.float32),
-            jnp.zeros((), bool),
-        )
-
-    def readings(self, robot: Robot, layout: tuple[()], state: RobotState) -> Float[Array, "0"]:
-        """Circle adds nothing to the observation."""
-        return jnp.zeros(0)
+        reward, costs = tangential + robot.effort(state, action), jnp.stack(outside).astype(jnp.float32)
+        return Score(layout, reward, costs, jnp.zeros((), bool))
 
 
 class Objects(NamedTuple):
@@ -191,12 +160,12 @@ class Gather(Task):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("apples", "bombs"):
-            _require_count(name, getattr(self, name), 0, len(CELLS))
+            require_in(name, getattr(self, name), 0, len(CELLS))
         total = self.apples + self.bombs
         require(1 <= total <= len(CELLS), f"apples + bombs must lie in 1..{len(CELLS)} (one to a cell), got {total}")
-        _require_positive("catch_range", self.catch_range)
-        _require_positive("sensor_range", self.sensor_range)
-        _require_count("sensor_bins", self.sensor_bins, 1, 1000)
+        for name in ("catch_range", "sensor_range"):
+            require_in(name, getattr(self, name), 0, math.inf, closed="()")
+        require_in("sensor_bins", self.sensor_bins, 1, 1000)
 
     def constraints(self) -> tuple[ConstraintSpec, ...]:
         """One constraint, on bombs."""
@@ -249,7 +218,7 @@ class Gather(Task):
         left = cos * offset[:, 1] - sin * offset[:, 0]
         distance = jnp.hypot(ahead, left)
         # In front of the robot the angle grows with its sine, left / distance: an object past b inner edges is in bin b.
-        inner_edges = [-pi / 2 + b * pi / self.sensor_bins for b in range(1, self.sensor_bins)]
+        inner_edges = [-math.pi / 2 + b * math.pi / self.sensor_bins for b in range(1, self.sensor_bins)]
         bins = sum(((left >= math.sin(edge) * distance).astype(int) for edge in inner_edges), jnp.zeros_like(left, int))
         # Nearer objects read higher, so the maximum of a bin is its nearest object; those out of range are below 0.
         intensity = jnp.maximum(1 - distance / self.sensor_range, 0)

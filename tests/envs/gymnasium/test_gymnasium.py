@@ -156,7 +156,7 @@ class Misshapen(Walker):
         ("reset", "Misshapen: reset must return an observation and a dict, got ndarray"),
         ("observation", "Misshapen handed out an observation of 3 numbers, and its observation_space has 1"),
         ("reward", "Misshapen: the reward of a step must be a number, got 'fast'"),
-        ("cost", r"Misshapen: the cost of a step must be a number, got \[1, 2\]"),
+        ("cost", r"Misshapen: the cost of far of a step must be a number, got \[1, 2\]"),
         ("info", "Misshapen: the last value of step must be a dict, got NoneType"),
         ("step", "Misshapen: step must return five values, or six with the cost third, got 4"),
     ],

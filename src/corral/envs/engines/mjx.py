@@ -8,6 +8,7 @@ start; everything else is derived, so a new episode replaces a few hundred bytes
 
 import contextlib
 import copy
+import functools
 import io
 import warnings
 from typing import Any, NamedTuple
@@ -71,13 +72,7 @@ class MjxEnv(Env):
     _sensing: "_Simulator" = eqx.field(static=True)
     """The simulator with sensors. Robots that feel no contacts always use the JAX one, since they need only kinematics."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        impl: str | None = None,
-        robots: int = 16384,
-        iterations: tuple[int, int] | None = None,
-    ) -> None:
+    def __init__(self, scenario: Scenario, impl: str | None = None, robots: int = 16384) -> None:
         self.scenario = scenario
         self.impl = default_impl() if impl is None else impl
         require(self.impl in _ITERATIONS, f'impl must be "warp" or "jax", got {impl!r}')
@@ -85,10 +80,8 @@ class MjxEnv(Env):
         model = copy.copy(compile_model(scenario.robot.name, isinstance(scenario.task, Gather)))
         # MJX never resets by itself, and Warp does not know the flag that forbids it.
         model.opt.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)
-        model.opt.iterations, model.opt.ls_iterations = iterations or _ITERATIONS[self.impl]
-        feels = scenario.robot.wrench_size > 0
-        sensing = self.impl if feels else "jax"
-        self._sensing = _Simulator(model, sensing, robots)
+        model.opt.iterations, model.opt.ls_iterations = _ITERATIONS[self.impl]
+        self._sensing = _Simulator(model, self.impl if scenario.robot.wrench_size else "jax", robots)
         model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
         self._stepping = _Simulator(model, self.impl, robots)
 
@@ -154,19 +147,13 @@ class _Simulator:
         return empty.replace(qpos=qpos, qvel=qvel, qacc_warmstart=warmstart, ctrl=control)
 
 
-_overflow_reported = False
-
-
+@functools.cache  # warns once in the life of the process
 def _warn_of_overflow() -> None:
-    global _overflow_reported
-    if not _overflow_reported:
-        _overflow_reported = True
-        warnings.warn(
-            "Warp ran out of room for contacts or constraints: some contacts were ignored in some robots. "
-            "This warning appears once; make the environment with a larger `robots`.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+    message = (
+        "Warp ran out of room for contacts or constraints: some contacts were ignored in some robots. "
+        "This warning appears once; make the environment with a larger `robots`."
+    )
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 @jax.custom_batching.custom_vmap

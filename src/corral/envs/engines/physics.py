@@ -1,20 +1,10 @@
 """Many robots on MuJoCo's C engine and CPU threads, in float64, with derived quantities of the new state.
 
-A bare `mj_step` leaves derived quantities one step old. `mj_forward` after it would bring them up to date, at the
-price of a fifth forward pass beside the four of a Runge-Kutta step. `Physics` computes only what is missing: kinematics
-gives the centre of mass and its velocity, for a few per cent of a step. Contact forces need one more run of the
-constraint solver, and `Physics` makes it only for a robot that feels them and only while something touches it. The
-results are those of `mj_step` followed by `mj_forward`.
-
-Every thread has one workspace (MjData) for all its robots. A robot carries a row of `states` and the starting point of
-its constraint solver from step to step, a kilobyte at most. A workspace per robot would take a hundred: those of 400
-robots do not fit the cache, and fetching them cost a tenth of a step.
-
-The loop over a thread's robots is `step.c`, compiled on first use where there is a C compiler. Without one, Python makes
-the same calls with the same results, but more slowly: MuJoCo's Python bindings take one robot at a time, and every call
-releases Python's lock and takes it back, so two threads on a busy machine spend up to half of their time waiting for it.
-
-`mujoco.rollout` and `mujoco.batch` run whole `mj_step`s and would need the fifth pass: see docs/environments.md.
+The results are those of `mj_step`, which leaves derived quantities one step old, followed by `mj_forward`, a fifth forward
+pass. `Physics` computes only what is missing: kinematics, and for a robot that feels contacts and touches something one
+more run of the constraint solver. Every thread has one workspace (MjData) for all its robots, since a workspace per robot
+would not fit the cache. The loop over a thread's robots is `step.c`, compiled on first use; without a C compiler Python
+makes the same calls, more slowly. docs/environments.md has the alternatives and what they cost.
 """
 
 import ctypes

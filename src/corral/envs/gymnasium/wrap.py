@@ -48,7 +48,7 @@ def from_gymnasium(
         f"the function that makes {type(made[0]).__name__} must make a new one each time it is called: it returned the same "
         "one twice. To train with one robot, pass corral.train the environment instead of a function",
     )
-    return _GymnasiumHost(made, tuple(constraints), costs, horizon)
+    return _GymnasiumHost(made, constraints, costs, horizon)
 
 
 def _made(name: str, parameters: Mapping[str, Any]) -> Any:
@@ -61,21 +61,15 @@ def _made(name: str, parameters: Mapping[str, Any]) -> Any:
 
 class _GymnasiumHost(HostEnv):
     def __init__(
-        self,
-        envs: list[Any],
-        constraints: tuple[ConstraintSpec, ...],
-        costs: Sequence[Cost] | None,
-        horizon: int | None,
+        self, envs: list[Any], constraints: Sequence[ConstraintSpec], costs: Sequence[Cost] | None, horizon: int | None
     ) -> None:
-        first = envs[0]
-        stated = getattr(first.spec, "max_episode_steps", None) if getattr(first, "spec", None) else None
-        horizon = horizon if horizon is not None else stated
-        name = first.spec.id if getattr(first, "spec", None) else type(first).__name__
-        require(
-            horizon is not None,
-            f"horizon must be given: {name} states no max_episode_steps (on the command line: --task max_episode_steps N)",
-        )
-        space = first.action_space
+        first, space = envs[0], envs[0].action_space
+        stated = getattr(first, "spec", None)
+        name = stated.id if stated else type(first).__name__
+        if horizon is None:
+            horizon = getattr(stated, "max_episode_steps", None)
+        hint = "on the command line: --task max_episode_steps N"
+        require(horizon is not None, f"horizon must be given: {name} states no max_episode_steps ({hint})")
         match space:
             case gymnasium.spaces.Discrete():
                 action: Box | Discrete = Discrete(int(space.n), int(space.start))
@@ -86,7 +80,7 @@ class _GymnasiumHost(HostEnv):
             case _:
                 raise CorralError(f"{name} has actions of {space}; only Box and Discrete are supported")
         assert horizon is not None
-        self.spec = EnvSpec(name, flatdim(first.observation_space), action, int(horizon), constraints)
+        self.spec = EnvSpec(name, flatdim(first.observation_space), action, int(horizon), tuple(constraints))
         self.num_envs = len(envs)
         self._envs = envs
         self._costs = costs
@@ -177,23 +171,20 @@ class _GymnasiumHost(HostEnv):
 
     def _price(self, obs: Any, action: Any, next_obs: Any, info: dict[str, Any], cost: float | None) -> list[float]:
         """The costs of one step, one per constraint."""
-        constraints = self.spec.constraints
+        names = [constraint.name for constraint in self.spec.constraints]
         if self._costs is not None:
-            return [
-                _number(self.spec.name, f"the cost of {constraint.name}", price(obs, action, next_obs, info))
-                for constraint, price in zip(constraints, self._costs, strict=True)
-            ]
-        by_name = info.get("costs", {})
-        if constraints and all(constraint.name in by_name for constraint in constraints):
-            return [_number(self.spec.name, f"the cost of {c.name}", by_name[c.name]) for c in constraints]
-        cost = info.get("cost") if cost is None else cost
-        if len(constraints) > 1 or (constraints and cost is None):
-            raise CorralError(
-                f"{self.spec.name} reports no cost for {[c.name for c in constraints]}, neither by these names in "
-                'info["costs"] nor, for a single constraint, in info["cost"]; give each a function: '
-                "Constraint(name, limit, cost=...)"
+            found: list[Any] = [price(obs, action, next_obs, info) for price in self._costs]
+        elif all(name in info.get("costs", {}) for name in names):
+            found = [info["costs"][name] for name in names]
+        else:
+            cost = info.get("cost") if cost is None else cost
+            require(
+                len(names) == 1 and cost is not None,
+                f'{self.spec.name} reports no cost for {names}, neither by these names in info["costs"] nor, for a single '
+                'constraint, in info["cost"]; give each a function: Constraint(name, limit, cost=...)',
             )
-        return [_number(self.spec.name, "the cost", cost)] if constraints and cost is not None else []
+            found = [cost]
+        return [_number(self.spec.name, f"the cost of {name}", cost) for name, cost in zip(names, found, strict=True)]
 
 
 def _step(name: str, env: Any, action: Any) -> tuple[Any, float, Any, bool, bool, dict[str, Any]]:
