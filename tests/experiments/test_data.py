@@ -35,9 +35,9 @@ def test_what_was_written_is_read_back(small, ran):
     assert circle.constraints == ("x",)
     assert list(circle.curves) == ["CPO"]
     assert [len(seed) for seed in gather.curves["PDO, ν₀ = 7"]] == [3, 2]
-    np.testing.assert_allclose(gather.curves["CPO"][1].columns["return"], [1, 1.1, 1.2])
-    np.testing.assert_allclose(gather.curves["CPO"][1].columns["shaped_cost_bombs"], [1.33333, 1.43333, 1.53333])
-    assert list(gather.curves["CPO"][0].columns["case"]) == ["boundary"] * 3
+    np.testing.assert_allclose(gather.curves["CPO"][1]["return"], [1, 1.1, 1.2])
+    np.testing.assert_allclose(gather.curves["CPO"][1]["shaped_cost_bombs"], [1.33333, 1.43333, 1.53333])
+    assert list(gather.curves["CPO"][0]["case"]) == ["boundary"] * 3
 
 
 def test_large_files_are_compressed_and_equal_rows_make_equal_bytes(small, ran, monkeypatch):

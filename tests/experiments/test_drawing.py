@@ -8,23 +8,24 @@ import numpy as np
 import pytest
 
 from corral.experiments import figure, tables
-from corral.experiments.data import Curve, Results
+from corral.experiments.data import Results
 from corral.report.panels import COLOURS
 from corral.report.style import BLACK
+from corral.running.log import Metrics
 
 
 def curve(seed, returns, cost, limit=10.0, name="bombs"):
     n = len(cost)
-    return Curve(
-        seed,
+    return Metrics(
         {
+            "seed": np.full(n, float(seed)),
             "iteration": np.arange(n, dtype=float),
             "episodes": np.full(n, 4.0),
             "return": np.asarray(returns, float),
             f"cost_{name}": np.asarray(cost, float),
             f"shaped_cost_{name}": np.asarray(cost, float) + 1,
             f"limit_{name}": np.full(n, limit),
-        },
+        }
     )
 
 

@@ -43,10 +43,9 @@ def main(argv: list[str]) -> int:
     from corral.tabular.survey import survey
 
     began = time.perf_counter()
+    size = (config.cmdps, config.states, config.actions, config.seed)
     with bar("random CMDPs") as advance:
-        found = survey(
-            config.cmdps, config.states, config.actions, config.seed, lambda done: advance(done, config.cmdps)
-        )
+        found = survey(*size, lambda done: advance(done, config.cmdps))
     seconds = time.perf_counter() - began
     figure = config.out / "bounds.png"
     bounds_figure(found, config.states, config.actions, config.seed, figure)
@@ -61,13 +60,8 @@ def main(argv: list[str]) -> int:
 
 def _report(config: Config, found: "Survey", seconds: float) -> dict[str, Any]:
     drawn = {name: getattr(config, name) for name in ("cmdps", "states", "actions", "seed")}
-    rows = [tally.summary() for tally in found.tallies.values()]
-    return drawn | {
-        "seconds": round(seconds, 2),
-        "violations": len(found.broken),
-        "broken": found.broken,
-        "results": rows,
-    }
+    counted = {"seconds": round(seconds, 2), "violations": len(found.broken), "broken": found.broken}
+    return drawn | counted | {"results": [tally.summary() for tally in found.tallies.values()]}
 
 
 def _print_table(config: Config, found: "Survey", seconds: float, figure: Path) -> None:
@@ -82,8 +76,8 @@ def _print_table(config: Config, found: "Survey", seconds: float, figure: Path) 
     for tally in found.tallies.values():
         row = tally.summary()
         numbers = (row[key] for key in ("median", "min", "max", "largest_gap", "improvement"))
+        cells = ["" if number is None else f"{number:.2g}" for number in numbers]
         style = "bold red" if tally.violations else None
-        cells = [_short(number) for number in numbers]
         table.add_row(tally.result, f"{len(tally.errors):,}", f"{tally.violations:,}", *cells, style=style)
     console.print(table)
     console.print(
@@ -98,7 +92,3 @@ def _print_table(config: Config, found: "Survey", seconds: float, figure: Path) 
     print(f"{verdict} in {claims:,} instances on {config.cmdps:,} CMDPs, {seconds:.1f} s; figure: {figure}")
     for line in found.broken[:10]:
         print(f"  {line}")
-
-
-def _short(number: Any) -> str:
-    return "" if number is None else f"{number:.2g}"

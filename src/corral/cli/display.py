@@ -18,7 +18,7 @@ from corral.cli.progress import clock
 from corral.config import Config
 from corral.report.style import GREEN, ORANGE, PURPLE, RED, SKY
 from corral.running.log import constraint_names
-from corral.running.loop import Watcher
+from corral.running.loop import Watcher, shown
 
 # The colours of the palette that read on dark and on light terminals.
 RETURN, COST, SHAPED, LIMIT, GOOD, SPREAD = SKY, ORANGE, PURPLE, RED, GREEN, "grey42"
@@ -51,7 +51,6 @@ class Display(Watcher):
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console()
         self._rows: list[Row] = []
-        self._notes: list[str] = []
         self._live: Live | None = None
         self._began = time.monotonic()
         self._ends: list[float] = []
@@ -70,7 +69,7 @@ class Display(Watcher):
 
     def past(self, seeds: Sequence[Sequence[Row]]) -> None:
         """The rows of an earlier part of a resumed run, of each of its seeds, for the curves."""
-        self._rows = [_mean_row(rows) for rows in zip(*seeds, strict=False)]
+        self._rows = [shown(list(rows)) for rows in zip(*seeds, strict=False)]
 
     def update(self, row: Row) -> None:
         """An iteration has ended. Rows shown for it and for later ones were of a course the run has left."""
@@ -196,18 +195,14 @@ class Display(Watcher):
         before = f"{done}/{self.total} "
         after = f" {clock(time.monotonic() - self._began)} gone, {self._left()}"
         length = max(width - len(before) - len(after), 10)
-        bar = Table.grid(padding=0)
-        bar.add_row(
-            Text(before, "bold"),
-            ProgressBar(self.total, done, width=length, complete_style=RETURN, finished_style=GOOD),
-            Text(after),
-        )
-        yield bar
-        accepted = (
-            f"step × {short(row['step_scale'])}" if row.get("accepted", True) else f"step rejected: {rejection(row)}"
-        )
-        parts = [f"KL {row['kl']:.4f} of {self.config.trust.delta:g}", accepted]
-        parts.append(f"{short(row['steps_per_second'])} steps/s")
+        bar = ProgressBar(self.total, done, width=length, complete_style=RETURN, finished_style=GOOD)
+        line = Table.grid(padding=0)
+        line.add_row(Text(before, "bold"), bar, Text(after))
+        yield line
+        accepted = row.get("accepted", True)
+        step = f"step × {short(row['step_scale'])}" if accepted else f"step rejected: {rejection(row)}"
+        rate = f"{short(row['steps_per_second'])} steps/s"
+        parts = [f"KL {row['kl']:.4f} of {self.config.trust.delta:g}", step, rate]
         spent = float(row.get("seconds_sampling", 0)), float(row.get("seconds_updating", 0))
         if sum(spent) > 0:
             parts.append(f"sampling {spent[0] / sum(spent):.0%} of the time")
@@ -247,15 +242,6 @@ def short(value: float, zeros: str = "") -> str:
 def _headline(config: Config, seeds: int) -> Text:
     which = f"seed {config.seed}" if seeds == 1 else f"{seeds} seeds from {config.seed}"
     return Text.assemble(("corral  ", "bold"), (config.env, f"bold {RETURN}"), f"  {config.algo.name.upper()}  {which}")
-
-
-def _mean_row(rows: Sequence[Row]) -> Row:
-    """The rows of one iteration, a row for each seed, as one."""
-    if len(rows) == 1:
-        return rows[0]
-    numbers = [name for name, value in rows[0].items() if not isinstance(value, str)]
-    mean = {name: sum(float(row[name]) for row in rows) / len(rows) for name in numbers}
-    return {**rows[0], **mean, "seeds": list(rows)}
 
 
 def _case_names(row: Row) -> list[str]:

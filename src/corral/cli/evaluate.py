@@ -91,26 +91,17 @@ def verdict_line(found: "list[Evaluation]") -> str:
     who = "the policy" if len(found) == 1 else f"{len(found)} policies"
     if not found[0].constraints:
         return f"{who}: no constraints, nothing to keep"
-
-    def named(verdict: str) -> str:
-        return ", ".join(
-            sorted({c.name for evaluation in found for c in evaluation.constraints if c.verdict == verdict})
-        )
-
-    if broken := named("broken"):
+    constraints = [c for evaluation in found for c in evaluation.constraints]
+    if broken := sorted({c.name for c in constraints if c.verdict == "broken"}):
         count = sum(evaluation.verdict == "broken" for evaluation in found)
-        return f"BROKEN: {who if len(found) == 1 else f'{count} of {who}'} over the limit of {broken}"
-    if left := named("open"):
-        return f"OPEN: {left} too close to the limit to call. {_advice(found)}"
-    return f"MET: {who} under every limit"
-
-
-def _advice(found: "list[Evaluation]") -> str:
-    """What to do about costs that lie on their limits: by how much to lower the limits so that they would be met."""
-    open_ones = [c for evaluation in found for c in evaluation.constraints if c.verdict == "open"]
-    lower = {c.name: c.limit - max(o.cost.high - o.limit for o in open_ones if o.name == c.name) for c in open_ones}
-    limits = ", ".join(f"{limit:.3g} for {name}" for name, limit in lower.items())
+        return f"BROKEN: {who if len(found) == 1 else f'{count} of {who}'} over the limit of {', '.join(broken)}"
+    left = [c for c in constraints if c.verdict == "open"]
+    if not left:
+        return f"MET: {who} under every limit"
+    # The limits that would be met: lower by as much as the intervals reach over the present ones.
+    lower = {c.name: c.limit - max(o.cost.high - o.limit for o in left if o.name == c.name) for c in left}
     return (
-        "Constrained training steers a cost onto its limit, so more episodes seldom decide it: to be sure, train with a "
-        f"margin, such as a limit of {limits}"
+        f"OPEN: {', '.join(sorted(lower))} too close to the limit to call. Constrained training steers a cost onto its "
+        "limit, so more episodes seldom decide it: to be sure, train with a margin, such as a limit of "
+        + ", ".join(f"{limit:.3g} for {name}" for name, limit in lower.items())
     )

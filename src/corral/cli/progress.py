@@ -154,5 +154,5 @@ class GridProgress:
     def _bar(self, made: int, words: str) -> None:
         """Update the bar of the program that is being trained."""
         if self._bars is not None:
-            self._bars.update(self._now, description=self._title, completed=made, words=words)
-            self._bars.update(self._now, total=self._iterations)
+            now: dict[str, Any] = {"description": self._title, "completed": made, "total": self._iterations}
+            self._bars.update(self._now, **now, words=words)

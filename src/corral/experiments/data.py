@@ -29,23 +29,12 @@ LARGE = 1_000_000
 
 
 @dataclass(frozen=True)
-class Curve:
-    """One seed of one run: an entry per iteration in every column."""
-
-    seed: int
-    columns: dict[str, np.ndarray]
-
-    def __len__(self) -> int:
-        return len(self.columns["iteration"])
-
-
-@dataclass(frozen=True)
 class Results:
-    """The curves of an experiment in one environment by label, in the experiment's order."""
+    """The metrics of an experiment's seeds in one environment by the label of the run, in the experiment's order."""
 
     env: str
     constraints: tuple[str, ...]
-    curves: dict[str, list[Curve]]
+    curves: dict[str, list[log.Metrics]]
 
 
 def export(experiment: Experiment, scale: str, out: Path) -> list[Path]:
@@ -141,14 +130,15 @@ def _read_file(experiment: Experiment, env: str, path: Path) -> Results:
         require(len(row) == len(header), f"{path}, row {k + 2}: {len(row)} values for {len(header)} columns")
         by_run.setdefault((row[0], int(row[1])), []).append(row)
     labels = [entry.label for entry in experiment.entries(env)]
-    curves: dict[str, list[Curve]] = {label: [] for label in labels}
-    for (label, seed), own in by_run.items():
+    curves: dict[str, list[log.Metrics]] = {label: [] for label in labels}
+    for (label, _), own in by_run.items():
         require(label in labels, f"{path}: the experiment has no run {label!r}; {did_you_mean(label, labels)}")
-        curves[label].append(Curve(seed, _columns(header, own)))
+        curves[label].append(_metrics(header, own))
     return Results(env, constraints, {label: seeds for label, seeds in curves.items() if seeds})
 
 
-def _columns(header: list[str], rows: list[list[str]]) -> dict[str, np.ndarray]:
+def _metrics(header: list[str], rows: list[list[str]]) -> log.Metrics:
     columns = dict(zip(header, zip(*rows, strict=True), strict=True))
     del columns["run"]
-    return {name: np.array(cells, dtype=str if name == "case" else float) for name, cells in columns.items()}
+    kinds = {name: str if name == "case" else float for name in columns}
+    return log.Metrics({name: np.array(cells, dtype=kinds[name]) for name, cells in columns.items()})

@@ -5,7 +5,6 @@ from pathlib import Path
 from corral.experiments.data import Results
 from corral.experiments.spec import Experiment
 from corral.report import panels
-from corral.running.log import Metrics
 
 
 def draw(experiment: Experiment, results: list[Results], folder: Path) -> list[Path]:
@@ -14,10 +13,7 @@ def draw(experiment: Experiment, results: list[Results], folder: Path) -> list[P
     columns = []
     for part in results:
         cost = experiment.column(part.env)
-        runs = [
-            panels.Run(label, places[label], cost, [Metrics(seed.columns) for seed in seeds])
-            for label, seeds in part.curves.items()
-        ]
+        runs = [panels.Run(label, places[label], cost, seeds) for label, seeds in part.curves.items()]
         columns.append(panels.column(part.env, runs, experiment.plot.window(part.env)))
     paths = [folder / f"{experiment.name}.{kind}" for kind in ("png", "svg", "pdf")]
     panels.write(paths, experiment.title, columns, experiment.plot.times_limit)

@@ -109,9 +109,8 @@ def merge(many: Iterable[Sequence[Job]]) -> list[Job]:
 def programs(todo: Sequence[Job], on_host: bool, together: int | None = None) -> list[list[Job]]:
     """Lists of jobs, each of which is trained as one program: same environment, sizes, iterations, and a common checkpoint.
 
-    On an accelerator, and for the Point, a program holds all such jobs: a step of a thousand robots costs little more than
-    one of a hundred. On the CPU's engine (`on_host`) a program is as fast as its threads simulate, whatever the number of
-    runs, so it holds a few small ones, which share compilation, or a single large one. `together` is the most it may hold.
+    On the CPU's engine (`on_host`) a program holds a few small ones, which share compilation, or a single large one; on an
+    accelerator, and for the Point, all such jobs. `together` is the most it may hold.
     """
     groups: dict[str, list[Job]] = {}
     for job in todo:

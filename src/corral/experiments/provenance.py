@@ -44,13 +44,8 @@ class Session:
                 "runs_side_by_side": len(self._jobs),
                 **here(),
             }
-            content = {
-                "env": job.config.env,
-                "seed": job.config.seed,
-                "config_sha256": config_hash(job.config),
-                "sessions": [*before, session],
-            }
-            job.directory.save_provenance(content)
+            known = {"env": job.config.env, "seed": job.config.seed, "config_sha256": config_hash(job.config)}
+            job.directory.save_provenance(known | {"sessions": [*before, session]})
 
 
 @cache
@@ -73,10 +68,7 @@ def here() -> dict[str, Any]:
 
 
 def _commit() -> dict[str, Any]:
-    """The commit of the source and whether it was changed since; unknown outside a checkout.
-
-    Where the source has no history, the environment variable CORRAL_COMMIT may name the commit.
-    """
+    """The commit of the source and whether it was changed since; outside a checkout what CORRAL_COMMIT says."""
     source = Path(__file__).parent
 
     def git(*words: str) -> str:

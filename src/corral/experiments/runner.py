@@ -96,9 +96,8 @@ def alone(out: Path) -> Iterator[None]:
 def run(jobs: Sequence[Job], progress: Progress, how: How) -> Outcome:
     """Train every job that is not finished, program after program.
 
-    Programs go one at a time, also on the CPU: simulation keeps all cores busy through its threads, and XLA spreads the
-    update over them, so a second process would have to take them from the first. A program that fails is split in two: a run
-    that cannot be trained ends up alone, and a program that was too large for the memory becomes smaller.
+    A program that fails is split in two: a run that cannot be trained ends up alone, and a program that was too large for
+    the memory becomes smaller.
     """
     deadline = time.monotonic() + 60 * how.minutes if how.minutes is not None else None
     begins = [job.done for job in jobs]

@@ -8,29 +8,30 @@ from pathlib import Path
 
 import numpy as np
 
-from corral.experiments.data import Curve, Results
+from corral.experiments.data import Results
 from corral.experiments.spec import Experiment
 from corral.report import stats
 from corral.report.panels import constraint_title, env_title, number
 from corral.report.stats import Interval
 from corral.running.files import write_atomically
+from corral.running.log import Metrics
 
 
 class Line:
     """One run and one of its constraints, summarised over its seeds; `column` is "shaped_cost" or "cost"."""
 
-    def __init__(self, env: str, run: str, constraint: str, column: str, seeds: list[Curve]) -> None:
+    def __init__(self, env: str, run: str, constraint: str, column: str, seeds: list[Metrics]) -> None:
         cost, limit = f"{column}_{constraint}", f"limit_{constraint}"
 
         def each(statistic: Callable[..., float], *columns: str) -> np.ndarray:
             """A statistic of some columns, for every seed."""
-            return np.array([statistic(*(seed.columns[name] for name in columns)) for seed in seeds])
+            return np.array([statistic(*(seed[name] for name in columns)) for seed in seeds])
 
         returns, finals = each(stats.final, "return"), each(stats.final, cost)
         holds = each(stats.hold, cost, limit)
         self.env, self.run, self.constraint, self.seeds = env, run, constraint, len(seeds)
         self.iterations = min(map(len, seeds)), max(map(len, seeds))
-        self.limit = float(seeds[0].columns[limit][-1])
+        self.limit = float(seeds[0][limit][-1])
         self.final_return = stats.over_seeds(returns)
         self.return_iqm = stats.interquartile_mean(returns)
         self.column = column

@@ -7,8 +7,8 @@ import numpy as np
 
 from corral.errors import require
 from corral.report.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW, drawing
-from corral.tabular.bounds import Bound, theorem_1
-from corral.tabular.cmdp import Evaluation, evaluate, require_count, require_kind
+from corral.tabular.bounds import theorem_1
+from corral.tabular.cmdp import evaluate, require_count, require_kind
 from corral.tabular.examples import random_cmdp, random_policy
 from corral.tabular.older_bounds import schulman_2015
 from corral.tabular.survey import Survey
@@ -35,7 +35,7 @@ def _bounds_along_a_path(ax: Any, states: int, actions: int, seed: int) -> None:
     old, goal = (evaluate(cmdp, random_policy(rng, cmdp)) for _ in range(2))
     shares = np.linspace(0, 1, 60)
     path = [evaluate(cmdp, (1 - t) * old.policy + t * goal.policy) for t in shares]
-    new, past = ([bound(old, p) for p in path] for bound in (_theorem_1_at_V, schulman_2015))
+    new, past = [theorem_1(old, p, old.V[0]) for p in path], [schulman_2015(old, p) for p in path]
     change, estimate = np.array([b.value for b in new]), np.array([b.estimate for b in new])
     for bounds, colour, label in ((past, ORANGE, "Schulman et al. 2015 allows"), (new, SKY, "Theorem 1 allows")):
         width = np.array([b.allowance for b in bounds])
@@ -46,10 +46,6 @@ def _bounds_along_a_path(ax: Any, states: int, actions: int, seed: int) -> None:
     ax.set(ylim=(-reach, reach), xlim=(0, 1), xlabel="share of the way from π to a random policy")
     ax.set(ylabel="change of the return", title=f"The bounds along a path (γ = {gamma:g})")
     ax.legend(loc="upper left")
-
-
-def _theorem_1_at_V(old: Evaluation, new: Evaluation) -> Bound:
-    return theorem_1(old, new, old.V[0])
 
 
 def _error_against_allowance(ax: Any, found: Survey) -> None:

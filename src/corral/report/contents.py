@@ -18,8 +18,6 @@ from corral.trust_region.dual import Case
 _POINTS = 2000
 """The page draws at most this many iterations of a run, and every k-th of a longer one."""
 _CASES = [case.name.lower() for case in Case]
-_APART = ("iteration", "case")
-"""Columns that the page stores in a form of their own."""
 
 
 def groups(found: Sequence[Group], progress: Callable[[int, int], None]) -> list[dict[str, Any]]:
@@ -85,7 +83,8 @@ def _run(run: Run) -> dict[str, Any]:
     metrics = run.metrics
     every = -(-len(metrics) // _POINTS)
     rows = np.arange(0, len(metrics), every)
-    numeric = [name for name in metrics.columns if name not in _APART and metrics[name].dtype.kind in "if"]
+    apart = ("iteration", "case")  # the page stores them in a form of their own
+    numeric = [name for name in metrics.columns if name not in apart and metrics[name].dtype.kind in "if"]
     cases = metrics["case"][rows].tolist() if "case" in metrics else []
     return {
         "seed": run.config.seed,

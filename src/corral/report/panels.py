@@ -43,10 +43,8 @@ class Line:
     @property
     def look(self) -> dict[str, Any]:
         """Colour and line style."""
-        return {
-            "color": COLOURS[self.place % len(COLOURS)],
-            "linestyle": LINES[self.place // len(COLOURS) % len(LINES)],
-        }
+        again, colour = divmod(self.place, len(COLOURS))
+        return {"color": COLOURS[colour], "linestyle": LINES[again % len(LINES)]}
 
     @property
     def drawn(self) -> list[np.ndarray]:
@@ -219,17 +217,11 @@ def _finite(arrays: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def _name_outside(axes: Any, lines: list[Line]) -> None:
+    corner: Any = {"xycoords": "axes fraction", "ha": "right", "va": "top", "fontsize": 8}
+    corner["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}
     for k, line in enumerate(lines):
-        axes.annotate(
-            f"{line.label} ↑ ends at {number(line.end)}",
-            (0.98, 0.98 - 0.09 * k),
-            xycoords="axes fraction",
-            ha="right",
-            va="top",
-            fontsize=8,
-            color=line.look["color"],
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0},
-        )
+        text = f"{line.label} ↑ ends at {number(line.end)}"
+        axes.annotate(text, (0.98, 0.98 - 0.09 * k), color=line.look["color"], **corner)
 
 
 def _words(figure: Any, title: str, columns: list[Column]) -> None:
@@ -250,13 +242,9 @@ def _words(figure: Any, title: str, columns: list[Column]) -> None:
     note = "; thin: the mean of those that went on" if uneven else ""
     plural = "seed" if count == "1" else "seeds"
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=13)
-    figure.legend(
-        handles=handles,
-        loc="outside lower center",
-        ncols=min(len(handles), max(2, int(figure.get_figwidth() // 2.6))),
-        title=f"{band}{count} {plural}{note}",
-        title_fontsize=9,
-    )
+    ncols = min(len(handles), max(2, int(figure.get_figwidth() // 2.6)))
+    place: Any = {"loc": "outside lower center", "ncols": ncols}
+    figure.legend(handles=handles, title=f"{band}{count} {plural}{note}", title_fontsize=9, **place)
 
 
 def env_title(env: str) -> str:

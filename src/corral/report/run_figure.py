@@ -1,12 +1,12 @@
 """The figure of one run: return above, every cost against its limit below."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from corral.config import Config
 from corral.errors import require
 from corral.report.stats import LAST, final
 from corral.report.style import BLUE, GREY, ORANGE, PURPLE, RED, STYLE, save
@@ -33,49 +33,43 @@ def run_figure(run_directory: Path) -> Path:
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7.2, 1.1 + 2.3 * (1 + len(names))), layout="constrained")
         panels = figure.subplots(1 + len(names), sharex=True, squeeze=False)[:, 0]
-        x = runs[0]["iteration"][:shared] + 1
-        _return_panel(panels[0], x, curves("return"), curves("return_se"))
+        x, over = runs[0]["iteration"][:shared] + 1, f"over the last {min(LAST, shared)}"
+        returns = curves("return")
+        _draw(panels[0], x, returns, curves("return_se"), BLUE, "return")
+        panels[0].set_title(f"return   ({_ending(returns)} {over})")
+        panels[0].legend(loc="lower right")
         for axes, name in zip(panels[1:], names, strict=True):
-            _cost_panel(axes, x, config, name, curves)
+            held = _draw_costs(axes, x, config.shape_costs, name, curves)
+            axes.set_title(f"cost {name}   ({held} {over})")
+            axes.legend(loc="upper right", ncols=2)
+        for axes in panels:
+            axes.set_ylabel("per episode")
         panels[-1].set_xlabel("iteration")
-        steps = np.mean([run["env_steps"][shared - 1] for run in runs])
-        figure.suptitle(_headline(config, len(runs), shared, float(steps)), x=0.02, ha="left", fontweight="bold")
+        which = f"seed {config.seed}" if len(runs) == 1 else f"{len(runs)} seeds"
+        steps = np.mean([run["env_steps"][shared - 1] for run in runs]) / 1e6
+        title = f"{config.algo.name.upper()} on {config.env}, {which}, {shared:,} iterations, {steps:.3g} million steps"
+        figure.suptitle(title, x=0.02, ha="left", fontweight="bold")
         figure.align_ylabels(panels)
         for kind in ("svg", "png"):
             save(figure, run_directory / f"figure.{kind}", dpi=150)
     return run_directory / "figure.png"
 
 
-def _headline(config: Config, seeds: int, iterations: int, steps: float) -> str:
-    which = f"seed {config.seed}" if seeds == 1 else f"{seeds} seeds"
-    return f"{config.algo.name.upper()} on {config.env}, {which}, {iterations:,} iterations, {steps / 1e6:.3g} million steps"
-
-
-def _return_panel(axes: Any, x: np.ndarray, values: Curves, errors: Curves) -> None:
-    _draw(axes, x, values, errors, BLUE, "return")
-    axes.set_title(f"return   ({_ending(values)} {_over(values)})")
-    axes.set_ylabel("per episode")
-    axes.legend(loc="lower right")
-
-
-def _cost_panel(axes: Any, x: np.ndarray, config: Config, name: str, curves: Any) -> None:
+def _draw_costs(axes: Any, x: np.ndarray, shaped: bool, name: str, curves: Callable[[str], Curves]) -> str:
+    """Draw a cost against its limit; returns its final value in words, and that of the shaped cost if there is one."""
     cost, limit = curves(f"cost_{name}"), curves(f"limit_{name}")[0]
-    shown = [cost]
-    held = _ending(cost)
+    shown, held = [cost], _ending(cost)
     _draw(axes, x, cost, curves(f"cost_se_{name}"), ORANGE, "cost C")
-    if config.shape_costs:
-        shaped = curves(f"shaped_cost_{name}")
-        _draw(axes, x, shaped, curves(f"shaped_cost_se_{name}"), PURPLE, "shaped cost C⁺")
-        shown.append(shaped)
-        held = f"C⁺ {_ending(shaped)}, C {_ending(cost)}"
+    if shaped:
+        shown.append(curves(f"shaped_cost_{name}"))
+        _draw(axes, x, shown[-1], curves(f"shaped_cost_se_{name}"), PURPLE, "shaped cost C⁺")
+        held = f"C⁺ {_ending(shown[-1])}, C {held}"
     axes.plot(x, limit, color=RED, linestyle=(0, (6, 3)), linewidth=1.5, zorder=1.9, label=f"limit {limit[-1]:g}")
     effective = np.mean(curves(f"effective_limit_{name}"), axis=0)
     if np.any(np.isfinite(effective) & (np.abs(effective - limit) > 1e-3 * np.abs(limit))):
         axes.plot(x, effective, color=GREY, linestyle=":", linewidth=1.2, label="calibrated limit")
-    axes.set_title(f"cost {name}   ({held} {_over(cost)})")
-    axes.set_ylabel("per episode")
     axes.set_ylim(*_cost_range(np.concatenate(shown), float(limit[-1])))
-    axes.legend(loc="upper right", ncols=2)
+    return held
 
 
 def _draw(axes: Any, x: np.ndarray, values: Curves, errors: Curves, colour: str, label: str) -> None:
@@ -93,10 +87,6 @@ def _ending(values: Curves) -> str:
     """The final value; for several seeds its mean and the standard deviation over them."""
     means = [final(seed) for seed in values]
     return f"{np.mean(means):.4g}" + (f" ± {np.std(means, ddof=1):.2g}" if len(means) > 1 else "")
-
-
-def _over(values: Curves) -> str:
-    return f"over the last {min(LAST, values.shape[1])}"
 
 
 def _cost_range(values: np.ndarray, limit: float) -> tuple[float, float]:

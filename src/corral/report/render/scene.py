@@ -33,6 +33,8 @@ _BALL_RADIUS = 0.5
 
 
 _Numbers = tuple[int | float, ...]
+_Piece = tuple[np.ndarray, np.ndarray, bool]
+"""A piece of a path: its start, its end, and whether it cost."""
 
 
 class View(NamedTuple):
@@ -169,12 +171,11 @@ class Photographer:
         objects: np.ndarray,
         present: np.ndarray,
         caption: tuple[str, str] = ("", ""),
-        path: Sequence[tuple[np.ndarray, np.ndarray, bool]] = (),
+        path: Sequence[_Piece] = (),
     ) -> np.ndarray:
         """(height, width, 3) uint8: the robot at `qpos`, and those of the `objects` (k, 2) that are `present` (k,).
 
-        `caption` holds the lines of names and the lines of values for the upper left corner. `path` holds the start, the end
-        and the costliness of each piece of the path.
+        `caption` holds the lines of names and the lines of values for the upper left corner.
         """
         self._place(qpos, objects, present)
         self._data.light_xpos[0, :2] += view.target[:2]  # the lamp, and so the shadows, follow the view
@@ -188,13 +189,11 @@ class Photographer:
         self._add_path(path)
         self._context.make_current()
         mujoco.mjr_render(self._frame, self._scene, self._painter)
-        font, corner = mujoco.mjtFont, mujoco.mjtGridPos
-        if any(caption):
-            place = font.mjFONT_NORMAL.value, corner.mjGRID_TOPLEFT.value, self._frame
-            mujoco.mjr_overlay(*place, *caption, self._painter)
-        if self._name:
-            place = font.mjFONT_BIG.value, corner.mjGRID_TOPRIGHT.value, self._frame
-            mujoco.mjr_overlay(*place, self._name, "", self._painter)
+        left = mujoco.mjtFont.mjFONT_NORMAL, mujoco.mjtGridPos.mjGRID_TOPLEFT
+        right = mujoco.mjtFont.mjFONT_BIG, mujoco.mjtGridPos.mjGRID_TOPRIGHT
+        for (font, corner), words in ((left, caption), (right, (self._name, ""))):
+            if any(words):
+                mujoco.mjr_overlay(font.value, corner.value, self._frame, *words, self._painter)
         pixels = np.empty((self._frame.height, self._frame.width, 3), np.uint8)
         mujoco.mjr_readPixels(pixels, None, self._frame, self._painter)
         return pixels[::-1].copy()  # OpenGL counts rows from the bottom
@@ -208,7 +207,7 @@ class Photographer:
         mujoco.mj_kinematics(self._model, self._data)
         mujoco.mj_camlight(self._model, self._data)
 
-    def _add_path(self, path: Sequence[tuple[np.ndarray, np.ndarray, bool]]) -> None:
+    def _add_path(self, path: Sequence[_Piece]) -> None:
         """Add rods on the floor to the scene that is drawn next."""
         rod, free = mujoco.mjtGeom.mjGEOM_CAPSULE, self._scene.geoms[self._scene.ngeom :]
         for (start, end, costly), geom in zip(path, free, strict=False):

@@ -82,13 +82,11 @@ def _circle_figure(trajectories: Sequence[Trajectory], task: Circle, heading: st
 
 def _shade_unsafe(ax: Any, task: Circle, reach: float) -> None:
     """Shade the strips beyond the limits, and draw the limits."""
-    far = 10 * reach
     for sign in (-1, 1):
-        ax.axvspan(sign * task.x_lim, sign * far, color=SKY, alpha=0.35, lw=0)
-        ax.axvline(sign * task.x_lim, color=BLUE, lw=1, ls="--")
-        if task.y_lim is not None:
-            ax.axhspan(sign * task.y_lim, sign * far, color=SKY, alpha=0.35, lw=0)
-            ax.axhline(sign * task.y_lim, color=BLUE, lw=1, ls="--")
+        for limit, strip, line in ((task.x_lim, ax.axvspan, ax.axvline), (task.y_lim, ax.axhspan, ax.axhline)):
+            if limit is not None:
+                strip(sign * limit, sign * 10 * reach, color=SKY, alpha=0.35, lw=0)
+                line(sign * limit, color=BLUE, lw=1, ls="--")
 
 
 def _mark_corners(ax: Any, task: Circle) -> None:
@@ -154,14 +152,12 @@ def _draw_arena(ax: Any, trajectory: Trajectory, task: Gather) -> None:
 
 
 def _gather_handles(task: Gather) -> list[Any]:
-    objects = [("apple", GREEN, "o"), ("bomb", RED, "X")]
-    marks = [
-        _line(colour, f"{name}{caught}", 0, marker=marker, ms=8, mew=1.2, mfc=fill)
-        for name, colour, marker in objects
-        for caught, fill in (("", colour), (", caught", "white"))
-    ]
     return [
-        *marks,
+        *(
+            _line(colour, f"{name}{caught}", 0, marker=marker, ms=8, mew=1.2, mfc=fill)
+            for name, colour, marker in (("apple", GREEN, "o"), ("bomb", RED, "X"))
+            for caught, fill in (("", colour), (", caught", "white"))
+        ),
         _line(GREY, f"caught within {task.catch_range:g} m", 0.8, ls=":"),
         *_path_handles(),
         _line(RED, "where a bomb was caught", 0, marker="D", ms=5, mec="black", mew=0.8),
