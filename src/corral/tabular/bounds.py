@@ -18,41 +18,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float64
 
 from corral.errors import require, require_in
+from corral.tabular import measures
 from corral.tabular.cmdp import ArrayLike, Evaluation, as_floats, require_kind, signals_of
-from corral.tabular.measures import (
-    epsilon,
-    largest,
-    mean_kl,
-    mean_tv,
-    mean_tv_from_kl,
-    require_pair,
-    require_signal,
-    surrogate,
-)
-
-__all__ = [
-    "ROUNDING",
-    "Bound",
-    "corollary_1",
-    "corollary_2",
-    "corollary_3_cost",
-    "corollary_3_reward",
-    "corollary_3_theorem",
-    "divergence_lemma",
-    "flow_lemma",
-    "is_constrained_update",
-    "is_trust_region_update",
-    "occupation_lemma",
-    "performance_difference",
-    "pinsker_jensen",
-    "proposition_1",
-    "proposition_2",
-    "remark_equality",
-    "theorem_1",
-]
+from corral.tabular.measures import largest, require_pair, require_signal
 
 ROUNDING = 1e-10
 """A claim counts as violated if it fails by more than this share of its largest term: float64 is exact to 1e-16, and
@@ -100,7 +70,7 @@ class Bound:
 def flow_lemma(policy: Evaluation, f: ArrayLike) -> Bound:
     """Lemma 1, equation (19): (1−γ)E_μ[f] + E_{d^π, π, P}[γf(s')] − E_{d^π}[f] = 0, for any f."""
     require_kind("policy", policy, Evaluation)
-    values, cmdp = _state_function(policy, f), policy.cmdp
+    cmdp, values = policy.cmdp, as_floats("f", f, (policy.cmdp.states,))
     arriving = np.einsum("s,sa,sat,t->", policy.d, policy.policy, cmdp.P, values)
     total = (1 - cmdp.gamma) * (cmdp.mu @ values) + cmdp.gamma * arriving - policy.d @ values
     return Bound(float(total), 0.0, 0.0, "both", largest(values))
@@ -126,12 +96,12 @@ def divergence_lemma(old: Evaluation, new: Evaluation) -> Bound:
     require_pair(old, new)
     horizon = 1 / (1 - old.cmdp.gamma)
     apart = float(np.abs(new.d - old.d).sum())
-    return Bound(apart, 0.0, 2 * old.cmdp.gamma * horizon * mean_tv(old, new), "upper", horizon)
+    return Bound(apart, 0.0, 2 * old.cmdp.gamma * horizon * measures.mean_tv(old, new), "upper", horizon)
 
 
 def theorem_1(old: Evaluation, new: Evaluation, f: ArrayLike, signal: int = 0) -> Bound:
     """Theorem 1, equation (4): D⁻ ≤ J(π') − J(π) ≤ D⁺ with D± = L_f/(1−γ) ± 2γε_f/(1−γ)²·D̄_TV, for any f."""
-    return _theorem_1(old, new, f, signal, "both", mean_tv(old, new))
+    return _theorem_1(old, new, f, signal, "both", measures.mean_tv(old, new))
 
 
 def remark_equality(old: Evaluation, new: Evaluation, signal: int = 0) -> Bound:
@@ -146,7 +116,7 @@ def corollary_1(old: Evaluation, new: Evaluation) -> Bound:
 
     J(π') − J(π) ≥ E_{s~d^π, a~π'}[A^π − 2γε/(1−γ)·D_TV(π'‖π)[s]]/(1−γ)
     """
-    return _corollary(old, new, 0, "lower", mean_tv(old, new))
+    return _corollary(old, new, 0, "lower", measures.mean_tv(old, new))
 
 
 def corollary_2(old: Evaluation, new: Evaluation, cost: int) -> Bound:
@@ -155,28 +125,28 @@ def corollary_2(old: Evaluation, new: Evaluation, cost: int) -> Bound:
     J_Cᵢ(π') − J_Cᵢ(π) ≤ E_{s~d^π, a~π'}[A^π_Cᵢ + 2γε_Cᵢ/(1−γ)·D_TV(π'‖π)[s]]/(1−γ)
     """
     _require_cost(old, new, cost)
-    return _corollary(old, new, cost, "upper", mean_tv(old, new))
+    return _corollary(old, new, cost, "upper", measures.mean_tv(old, new))
 
 
 def pinsker_jensen(old: Evaluation, new: Evaluation) -> Bound:
     """The first and last term of equation (7): D̄_TV ≤ √(½D̄_KL)."""
-    return Bound(mean_tv(old, new), 0.0, mean_tv_from_kl(old, new), "upper", 1.0)
+    return Bound(measures.mean_tv(old, new), 0.0, measures.mean_tv_from_kl(old, new), "upper", 1.0)
 
 
 def corollary_3_theorem(old: Evaluation, new: Evaluation, f: ArrayLike, signal: int = 0) -> Bound:
     """Corollary 3 applied to Theorem 1: √(½D̄_KL) takes the place of D̄_TV."""
-    return _theorem_1(old, new, f, signal, "both", mean_tv_from_kl(old, new))
+    return _theorem_1(old, new, f, signal, "both", measures.mean_tv_from_kl(old, new))
 
 
 def corollary_3_reward(old: Evaluation, new: Evaluation) -> Bound:
     """Corollary 3 applied to Corollary 1: √(½D̄_KL) takes the place of D̄_TV."""
-    return _corollary(old, new, 0, "lower", mean_tv_from_kl(old, new))
+    return _corollary(old, new, 0, "lower", measures.mean_tv_from_kl(old, new))
 
 
 def corollary_3_cost(old: Evaluation, new: Evaluation, cost: int) -> Bound:
     """Corollary 3 applied to Corollary 2: √(½D̄_KL) takes the place of D̄_TV."""
     _require_cost(old, new, cost)
-    return _corollary(old, new, cost, "upper", mean_tv_from_kl(old, new))
+    return _corollary(old, new, cost, "upper", measures.mean_tv_from_kl(old, new))
 
 
 def proposition_1(old: Evaluation, new: Evaluation, delta: float) -> Bound:
@@ -200,22 +170,22 @@ def proposition_2(old: Evaluation, new: Evaluation, delta: float, cost: int) -> 
 
 def is_trust_region_update(old: Evaluation, new: Evaluation, delta: float) -> bool:
     """Whether π_{k+1} has what the proof of Proposition 1 takes from the update (8): D̄_KL ≤ δ and surrogate ≥ 0."""
-    inside = mean_kl(old, new) <= _positive(delta) * (1 + ROUNDING)
-    return inside and surrogate(old, new, 0) >= -ROUNDING * largest(old.V[0])
+    inside = measures.mean_kl(old, new) <= _positive(delta) * (1 + ROUNDING)
+    return inside and measures.surrogate(old, new, 0) >= -ROUNDING * largest(old.V[0])
 
 
 def is_constrained_update(old: Evaluation, new: Evaluation, delta: float, cost: int) -> bool:
     """Whether π_{k+1} has what Proposition 2 takes from the update (10): D̄_KL ≤ δ and J_Cᵢ(π_k) + surrogateᵢ ≤ dᵢ."""
     _require_cost(old, new, cost)
-    inside = mean_kl(old, new) <= _positive(delta) * (1 + ROUNDING)
-    excess = float(old.returns[cost] - old.cmdp.limits[cost - 1]) + surrogate(old, new, cost)
+    inside = measures.mean_kl(old, new) <= _positive(delta) * (1 + ROUNDING)
+    excess = float(old.returns[cost] - old.cmdp.limits[cost - 1]) + measures.surrogate(old, new, cost)
     return inside and excess <= ROUNDING * largest(old.V[cost])
 
 
 def surrogate_terms(old: Evaluation, new: Evaluation, f: ArrayLike, signal: int) -> tuple[float, float, float]:
     """(L_f, ε_f, the largest |δ̄_f|)."""
     require_signal(old, new, signal)
-    values, cmdp = _state_function(old, f), old.cmdp
+    cmdp, values = old.cmdp, as_floats("f", f, (old.cmdp.states,))
     delta_f = signals_of(cmdp)[signal] + cmdp.gamma * (cmdp.P @ values) - values[:, None]
     L = old.d @ np.sum((new.policy - old.policy) * delta_f, axis=1)
     return float(L), largest(np.sum(new.policy * delta_f, axis=1)), largest(delta_f)
@@ -243,25 +213,21 @@ def _theorem_1(old: Evaluation, new: Evaluation, f: ArrayLike, signal: int, side
 
 def _corollary(old: Evaluation, new: Evaluation, signal: int, side: Side, divergence: float) -> Bound:
     """Theorem 1 with f = V^π, where δ̄_f = A^π: surrogate ± 2γε/(1−γ)²·divergence."""
-    estimate = surrogate(old, new, signal)
+    estimate = measures.surrogate(old, new, signal)
     horizon = 1 / (1 - old.cmdp.gamma)
-    allowance = _times(2 * old.cmdp.gamma * epsilon(old, new, signal) * horizon**2, divergence)
+    allowance = _times(2 * old.cmdp.gamma * measures.epsilon(old, new, signal) * horizon**2, divergence)
     return change_bound(old, new, signal, estimate, allowance, side, largest(old.A[signal]))
 
 
 def _worst_case(old: Evaluation, new: Evaluation, delta: float, signal: int) -> float:
     require_signal(old, new, signal)
     gamma = old.cmdp.gamma
-    return math.sqrt(2 * _positive(delta)) * gamma * epsilon(old, new, signal) / (1 - gamma) ** 2
+    return math.sqrt(2 * _positive(delta)) * gamma * measures.epsilon(old, new, signal) / (1 - gamma) ** 2
 
 
 def _times(coefficient: float, divergence: float) -> float:
     """coefficient·divergence, but infinite wherever the divergence is, also where the coefficient is zero."""
     return coefficient * divergence if math.isfinite(divergence) else math.inf
-
-
-def _state_function(policy: Evaluation, f: ArrayLike) -> Float64[np.ndarray, " S"]:
-    return as_floats("f", f, (policy.cmdp.states,))
 
 
 def _positive(delta: float) -> float:

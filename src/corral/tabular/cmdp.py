@@ -6,6 +6,7 @@
 All numbers are float64 NumPy, from linear solves, without sampling.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ import numpy as np
 from jaxtyping import Float64
 
 from corral.errors import CorralError, require, require_finite, require_in, require_shape
-
-__all__ = ["CMDP", "Evaluation", "evaluate"]
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike as ArrayLike
@@ -48,16 +47,14 @@ class CMDP:
     def __init__(
         self, P: ArrayLike, R: ArrayLike, C: ArrayLike, mu: ArrayLike, gamma: ArrayLike, limits: ArrayLike
     ) -> None:
-        P, R, C = as_floats("P", P), as_floats("R", R), as_floats("C", C)
-        mu, limits = as_floats("mu", mu), as_floats("limits", limits)
-        require_shape("P", P, (None, None, None), "(states, actions, states)")
+        P = as_floats("P", P, (None, None, None), "(states, actions, states)")
         states, actions, _ = P.shape
         require(states > 0 and actions > 0, f"P must have states and actions, got shape {P.shape}")
         require_shape("P", P, (states, actions, states), "(states, actions, states)")
-        require_shape("R", R, P.shape, "(states, actions, states)")
-        require_shape("limits", limits, (None,), "(constraints,)")
-        require_shape("C", C, (len(limits), *P.shape), "(constraints, states, actions, states)")
-        require_shape("mu", mu, (states,), "(states,)")
+        R = as_floats("R", R, P.shape, "(states, actions, states)")
+        limits = as_floats("limits", limits, (None,), "(constraints,)")
+        C = as_floats("C", C, (len(limits), *P.shape), "(constraints, states, actions, states)")
+        mu = as_floats("mu", mu, (states,), "(states,)")
         gamma = float(as_floats("gamma", gamma, ()))
         require_in("gamma", gamma, 0.0, 1.0, closed="[)")
         P, mu = as_distribution("P", P), as_distribution("mu", mu)
@@ -164,20 +161,20 @@ def signals_of(cmdp: CMDP) -> Float64[np.ndarray, "k S A"]:
 
 def as_policy(name: str, policy: ArrayLike, cmdp: CMDP) -> Float64[np.ndarray, "S A"]:
     """Return `policy` as a validated float64 array (states, actions) whose rows sum to one."""
-    array = as_floats(name, policy)
-    require_shape(name, array, (cmdp.states, cmdp.actions), "(states, actions)")
-    return as_distribution(name, array)
+    return as_distribution(name, as_floats(name, policy, (cmdp.states, cmdp.actions), "(states, actions)"))
 
 
-def as_floats(name: str, value: ArrayLike, shape: tuple[int, ...] | None = None) -> Float64[np.ndarray, "..."]:
-    """Return `value` as a new array of finite float64 numbers, of `shape` if one is given."""
+def as_floats(
+    name: str, value: ArrayLike, shape: Sequence[int | None] | None = None, meaning: str = ""
+) -> Float64[np.ndarray, "..."]:
+    """Return `value` as a new array of finite float64 numbers, of `shape` if one is given (see `require_shape`)."""
     try:
         array = np.array(value)
     except ValueError:
         raise CorralError(f"{name} must be a rectangular array of numbers") from None
     require(array.dtype.kind in "bifu", f"{name} must hold real numbers, got dtype {array.dtype}")
     if shape is not None:
-        require_shape(name, array, shape)
+        require_shape(name, array, shape, meaning)
     require_finite(name, array.astype(np.float64))
     return array.astype(np.float64)
 

@@ -5,22 +5,11 @@ import math
 import numpy as np
 
 from corral.errors import require_in
-from corral.tabular.bounds import (
-    ROUNDING,
-    Bound,
-    corollary_3_cost,
-    corollary_3_reward,
-    is_constrained_update,
-    is_trust_region_update,
-    proposition_1,
-    proposition_2,
-)
+from corral.tabular import bounds
 from corral.tabular.cmdp import CMDP, ArrayLike, Evaluation, evaluate, require_count
 from corral.tabular.measures import promise_of
 from corral.tabular.update import Run, Table, Update, bounded, propose, sizes, softmax, start_logits
 from corral.trust_region import dual
-
-__all__ = ["exact_cpo"]
 
 _SHARES = [0.8**j for j in range(15)]
 _SMALLEST = 1e-10
@@ -54,7 +43,7 @@ def _line_search(old: Evaluation, logits: Table, step: Table, delta: float, case
 
     They are D̄_KL ≤ δ, J_Cᵢ + surrogateᵢ ≤ max(dᵢ, J_Cᵢ) and, unless π_k breaks a limit, a better surrogate.
     """
-    small = ROUNDING * sizes(old)
+    small = bounds.ROUNDING * sizes(old)
     excess = old.J_C - old.cmdp.limits
     recovering = case >= dual.Case.RECOVERY or bool(np.any(excess > small[1:]))
     for share in _SHARES:
@@ -65,13 +54,13 @@ def _line_search(old: Evaluation, logits: Table, step: Table, delta: float, case
     return 0.0
 
 
-def _claims(old: Evaluation, new: Evaluation, delta: float) -> dict[str, Bound]:
+def _claims(old: Evaluation, new: Evaluation, delta: float) -> dict[str, bounds.Bound]:
     """Corollary 3, and each proposition whose premises the update meets (recovery steps may not)."""
-    claims = {"corollary 3, reward": corollary_3_reward(old, new)}
-    if is_trust_region_update(old, new, delta):
-        claims["proposition 1"] = proposition_1(old, new, delta)
+    claims = {"corollary 3, reward": bounds.corollary_3_reward(old, new)}
+    if bounds.is_trust_region_update(old, new, delta):
+        claims["proposition 1"] = bounds.proposition_1(old, new, delta)
     for i in range(1, old.cmdp.constraints + 1):
-        claims[f"corollary 3, cost {i}"] = corollary_3_cost(old, new, i)
-        if is_constrained_update(old, new, delta, i):
-            claims[f"proposition 2, cost {i}"] = proposition_2(old, new, delta, i)
+        claims[f"corollary 3, cost {i}"] = bounds.corollary_3_cost(old, new, i)
+        if bounds.is_constrained_update(old, new, delta, i):
+            claims[f"proposition 2, cost {i}"] = bounds.proposition_2(old, new, delta, i)
     return claims

@@ -3,11 +3,9 @@
 import numpy as np
 from jaxtyping import Float64
 
-from corral.errors import CorralError, require_in, require_shape
+from corral.errors import CorralError, require_in
 from corral.tabular.cmdp import CMDP, ArrayLike, as_distribution, as_floats, evaluate, require_count, require_kind
 from corral.tabular.optimum import optimum, safest
-
-__all__ = ["fork", "fork_policies", "nearby_policy", "random_cmdp", "random_deterministic_policy", "random_policy"]
 
 _ATTEMPTS = 100
 
@@ -57,9 +55,7 @@ def random_policy(rng: np.random.Generator, cmdp: CMDP) -> Float64[np.ndarray, "
 def nearby_policy(rng: np.random.Generator, policy: ArrayLike, distance: float) -> Float64[np.ndarray, "S A"]:
     """Add normal noise of size `distance` to the logits of `policy` (S, A)."""
     require_kind("rng", rng, np.random.Generator)
-    policy = as_floats("policy", policy)
-    require_shape("policy", policy, (None, None), "(states, actions)")
-    policy = as_distribution("policy", policy)
+    policy = as_distribution("policy", as_floats("policy", policy, (None, None), "(states, actions)"))
     # A distance of 100 changes odds by a factor e^100, further apart than any two policies worth drawing.
     require_in("distance", distance, 0.0, 100.0)
     moved = policy * np.exp(distance * rng.normal(size=policy.shape))

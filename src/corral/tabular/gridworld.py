@@ -8,8 +8,6 @@ from jaxtyping import Float64
 from corral.errors import require, require_in, require_shape
 from corral.tabular.cmdp import CMDP, ArrayLike
 
-__all__ = ["COSTS", "MAP", "MOVES", "Gridworld", "gridworld"]
-
 MAP = """
 . . . . . . . . . .
 . # # # . . # # # .

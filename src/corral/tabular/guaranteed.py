@@ -9,8 +9,6 @@ from corral.tabular.measures import promise_of
 from corral.tabular.update import Run, Table, Update, bounded, propose, sizes, softmax, start_logits
 from corral.trust_region import dual
 
-__all__ = ["guaranteed_updates"]
-
 _FIRST, _SMALLEST = 0.1, 1e-15
 """Sizes of the first trust region, and of the one below which a run has converged."""
 

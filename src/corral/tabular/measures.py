@@ -9,8 +9,6 @@ from jaxtyping import Float64
 from corral.errors import require
 from corral.tabular.cmdp import ArrayLike, Evaluation, as_distribution, as_floats, require_kind
 
-__all__ = ["Promise", "epsilon", "kl", "mean_kl", "mean_tv", "mean_tv_from_kl", "promise", "surrogate", "tv"]
-
 
 @dataclass(frozen=True, eq=False)
 class Promise:

@@ -7,8 +7,6 @@ from corral.tabular.bounds import Bound, change_bound, surrogate_terms
 from corral.tabular.cmdp import Evaluation
 from corral.tabular.measures import kl, largest, require_pair, require_signal, tv
 
-__all__ = ["divergence_lemma_max_tv", "kakade_langford_2002", "schulman_2015", "schulman_2015_kl"]
-
 
 def divergence_lemma_max_tv(old: Evaluation, new: Evaluation) -> Bound:
     """‖d^π' − d^π‖₁ ≤ 2γ/(1−γ)·max_s D_TV(π'‖π)[s]: Lemma 3 with the worst state in place of the mean."""

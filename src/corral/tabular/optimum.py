@@ -16,8 +16,6 @@ from jaxtyping import Float64
 from corral.errors import CorralError, require
 from corral.tabular.cmdp import CMDP, evaluate, require_kind
 
-__all__ = ["InfeasibleCMDP", "Optimum", "Safest", "interior_policy", "optimum", "safest"]
-
 # The tightest that HiGHS takes; they bound residuals of x, whose entries sum to one.
 _TOLERANCES = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 

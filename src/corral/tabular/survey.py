@@ -7,21 +7,12 @@ import numpy as np
 from jaxtyping import Float64
 
 from corral.tabular import bounds as paper
+from corral.tabular import examples
 from corral.tabular import older_bounds as older
 from corral.tabular.bounds import Bound
 from corral.tabular.cmdp import CMDP, Evaluation, evaluate, require_count
-from corral.tabular.examples import (
-    fork,
-    fork_policies,
-    nearby_policy,
-    random_cmdp,
-    random_deterministic_policy,
-    random_policy,
-)
 from corral.tabular.measures import promise_of
 from corral.tabular.optimum import interior_policy
-
-__all__ = ["Survey", "Tally", "survey"]
 
 CONSTRAINTS = 2
 LONGEST_HORIZON = 100.0
@@ -43,9 +34,6 @@ class Tally:
     allowances: list[float] = field(default_factory=list)
     older_allowances: list[float] = field(default_factory=list)
     """The allowance of the older bound on each instance; NaN where there is no older bound."""
-    tightness: list[float] = field(default_factory=list)
-    gaps: list[float] = field(default_factory=list)
-    """|value − estimate|."""
     pairs: list[str] = field(default_factory=list)
     """How the two policies of each instance were drawn."""
     violations: int = 0
@@ -57,32 +45,30 @@ class Tally:
         self.errors.append(bound.error)
         self.allowances.append(bound.allowance)
         self.older_allowances.append(older_bound.allowance if older_bound else np.nan)
-        self.tightness.append(bound.tightness)
-        self.gaps.append(abs(bound.value - bound.estimate))
         self.pairs.append(pair)
         self.violations += not bound.holds
         self.identity = bound.side == "both" and bound.allowance == 0
 
     def summary(self) -> dict[str, str | int | float | None]:
         """One row of the table: counts, tightness (error/allowance) and the median ratio of older to new allowance."""
-        tightness = np.array(self.tightness)
-        # Infinite and zero allowances have no tightness.
-        tightness = tightness[np.isfinite(tightness) & np.isfinite(self.allowances)]
-        row: dict[str, str | int | float | None] = {
+        tightness, ratios = self.tightness, self.improvements
+        return {
             "result": self.result,
             "instances": len(self.errors),
             "violations": self.violations,
-            "median": None,
-            "min": None,
-            "max": None,
-            "largest_gap": max(self.gaps) if self.identity else None,
-            "improvement": None,
+            "median": float(np.median(tightness)) if tightness.size else None,
+            "min": float(tightness.min()) if tightness.size else None,
+            "max": float(tightness.max()) if tightness.size else None,
+            "largest_gap": max(self.errors) if self.identity else None,
+            "improvement": float(np.median(ratios)) if ratios.size else None,
         }
-        if tightness.size:
-            row |= {"median": float(np.median(tightness)), "min": float(tightness.min())}
-            row["max"] = float(tightness.max())
-        ratios = self.improvements
-        return row | ({"improvement": float(np.median(ratios))} if ratios.size else {})
+
+    @property
+    def tightness(self) -> Float64[np.ndarray, " k"]:
+        """Ratios of error to allowance, wherever the allowance is finite and positive."""
+        errors, allowances = np.array(self.errors, dtype=float), np.array(self.allowances, dtype=float)
+        usable = (allowances > 0) & np.isfinite(allowances) & np.isfinite(errors)
+        return errors[usable] / allowances[usable]
 
     @property
     def improvements(self) -> Float64[np.ndarray, " k"]:
@@ -118,7 +104,7 @@ def survey(
     for k in range(cmdps):
         rng = np.random.default_rng([seed, k])
         gamma = 1 - LONGEST_HORIZON ** -rng.uniform()
-        cmdp = random_cmdp(rng, states, actions, CONSTRAINTS, gamma)
+        cmdp = examples.random_cmdp(rng, states, actions, CONSTRAINTS, gamma)
         for pair, (name, bound, older_bound) in _claims(rng, cmdp):
             found.tallies.setdefault(name, Tally(name)).add(pair, bound, older_bound)
             if not bound.holds:
@@ -128,12 +114,12 @@ def survey(
 
 
 def _claims(rng: np.random.Generator, cmdp: CMDP) -> Iterator[tuple[str, Claim]]:
-    old = evaluate(cmdp, random_policy(rng, cmdp))
+    old = evaluate(cmdp, examples.random_policy(rng, cmdp))
     for pair, policy in {
-        "close": nearby_policy(rng, old.policy, 0.01),
-        "near": nearby_policy(rng, old.policy, 0.1),
-        "far": random_policy(rng, cmdp),
-        "deterministic": random_deterministic_policy(rng, cmdp),
+        "close": examples.nearby_policy(rng, old.policy, 0.01),
+        "near": examples.nearby_policy(rng, old.policy, 0.1),
+        "far": examples.random_policy(rng, cmdp),
+        "deterministic": examples.random_deterministic_policy(rng, cmdp),
     }.items():
         new = evaluate(cmdp, policy)
         yield from ((pair, claim) for claim in _pair_claims(rng, old, new))
@@ -173,7 +159,7 @@ def _pair_claims(rng: np.random.Generator, old: Evaluation, new: Evaluation) -> 
 
 def _mixture_claims(rng: np.random.Generator, old: Evaluation) -> Iterator[Claim]:
     """Claims about mixtures (1−α)π + απ̂, the only policies that Kakade and Langford's bound covers."""
-    goal = evaluate(old.cmdp, random_policy(rng, old.cmdp))
+    goal = evaluate(old.cmdp, examples.random_policy(rng, old.cmdp))
     new = evaluate(old.cmdp, (1 - MIXTURE_SHARE) * old.policy + MIXTURE_SHARE * goal.policy)
     kakade = older.kakade_langford_2002(old, goal, new, MIXTURE_SHARE)
     yield "Corollary 1: mixture", paper.corollary_1(old, new), kakade
@@ -182,8 +168,8 @@ def _mixture_claims(rng: np.random.Generator, old: Evaluation) -> Iterator[Claim
 
 def _fork_claims(rng: np.random.Generator, gamma: float) -> Iterator[Claim]:
     """Claims on a CMDP that nearly attains the bounds: with a smaller constant they would fail here."""
-    cmdp = fork(gamma)
-    old, new = (evaluate(cmdp, policy) for policy in fork_policies(rng.uniform(0.1, 0.5), tremble=1e-4))
+    cmdp = examples.fork(gamma)
+    old, new = (evaluate(cmdp, policy) for policy in examples.fork_policies(rng.uniform(0.1, 0.5), tremble=1e-4))
     yield from _pair_claims(rng, old, new)
 
 

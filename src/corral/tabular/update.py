@@ -9,9 +9,7 @@ With logits θ (S, A) and π = softmax(θ), the inputs of the trust-region subpr
 H is singular along constants per state, which do not change π; A/(1−γ) is the solution of mean zero under π.
 """
 
-import functools
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
@@ -23,14 +21,13 @@ from corral.tabular.cmdp import CMDP, ArrayLike, Evaluation, as_floats, as_polic
 from corral.tabular.measures import promise_of
 from corral.trust_region import dual
 
-__all__ = ["Run", "Update", "softmax"]
-
 Table = Float64[np.ndarray, "S A"]
 Signals = Float64[np.ndarray, "k S A"]
 Returns = Float64[np.ndarray, " k"]
 
 _LINEARISATIONS = 20
 _LOGIT_RANGE = 20.0
+_compiled_solve = jax.jit(dual.solve)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,10 +173,5 @@ def _solve(
 ) -> tuple[float, Float64[np.ndarray, " m"], dual.Case]:
     """`dual.solve` in float64; q, r and S are the inner products of the natural gradients under H."""
     with jax.enable_x64(True):
-        found = _jitted_solve()(gram[0, 0], gram[0, 1:], gram[1:, 1:], c, delta)
+        found = _compiled_solve(gram[0, 0], gram[0, 1:], gram[1:, 1:], c, delta)
         return float(found.alpha), np.asarray(found.beta), dual.Case(int(found.case))
-
-
-@functools.cache
-def _jitted_solve() -> Any:
-    return jax.jit(dual.solve)
