@@ -4,13 +4,16 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
 
 from corral.cli.flags import parse
 from corral.cli.progress import bar
-
-if TYPE_CHECKING:
-    from corral.tabular.survey import Survey
+from corral.report.bounds_figure import bounds_figure
+from corral.running.files import write_atomically
+from corral.tabular.survey import Survey, survey
 
 
 @dataclass(frozen=True)
@@ -38,10 +41,6 @@ class Config:
 def main(argv: list[str]) -> int:
     """Run the command; 0 if every claim held, 1 if not."""
     config = parse(Config, argv, "bounds")
-    from corral.report.bounds_figure import bounds_figure
-    from corral.running.files import write_atomically
-    from corral.tabular.survey import survey
-
     began = time.perf_counter()
     size = (config.cmdps, config.states, config.actions, config.seed)
     with bar("random CMDPs") as advance:
@@ -58,16 +57,13 @@ def main(argv: list[str]) -> int:
     return 1 if found.broken else 0
 
 
-def _report(config: Config, found: "Survey", seconds: float) -> dict[str, Any]:
+def _report(config: Config, found: Survey, seconds: float) -> dict[str, Any]:
     drawn = {name: getattr(config, name) for name in ("cmdps", "states", "actions", "seed")}
     counted = {"seconds": round(seconds, 2), "violations": len(found.broken), "broken": found.broken}
     return drawn | counted | {"results": [tally.summary() for tally in found.tallies.values()]}
 
 
-def _print_table(config: Config, found: "Survey", seconds: float, figure: Path) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
+def _print_table(config: Config, found: Survey, seconds: float, figure: Path) -> None:
     console = Console()
     table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("result", no_wrap=True)

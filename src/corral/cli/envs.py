@@ -3,6 +3,10 @@
 import json
 from dataclasses import asdict, dataclass
 
+from rich.console import Console
+from rich.table import Table
+
+from corral import envs
 from corral.cli.flags import parse
 
 
@@ -17,14 +21,9 @@ class Config:
 def main(argv: list[str]) -> int:
     """Print a table, or JSON."""
     config = parse(Config, argv, "envs")
-    from corral import envs
-
     if config.json:
         print(json.dumps([_describe(name) for name in envs.names()], indent=2))
         return 0
-    from rich.console import Console
-    from rich.table import Table
-
     table = Table("environment", "observation", "actions", "steps", "constraint", "limit", box=None)
     for spec in map(envs.spec, envs.names()):
         constraints = [(f"{c.name}: {c.description}", f"{c.limit:g}") for c in spec.constraints]
@@ -36,8 +35,6 @@ def main(argv: list[str]) -> int:
 
 
 def _describe(name: str) -> dict[str, object]:
-    from corral import envs
-
     spec = asdict(envs.spec(name))
     action = {"kind": "continuous", "size": spec.pop("action")["size"]}
     return spec | {"action": action, "parameters": asdict(envs.parameters(name))}

@@ -4,13 +4,14 @@ import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
 
 from corral.cli.flags import parse
 from corral.cli.progress import bar
-
-if TYPE_CHECKING:
-    from corral.evaluation import Evaluation
+from corral.evaluation import Estimate, Evaluation, evaluate
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,6 @@ class Config:
 def main(argv: list[str]) -> int:
     """Run the command; 1 if a limit is broken."""
     config = parse(Config, argv, "evaluate")
-    from corral.evaluation import evaluate
-
     with bar("episodes") as advance:
         found = evaluate(config.dir, config.episodes, config.deterministic, config.seed, advance)
     if config.json:
@@ -47,7 +46,7 @@ def main(argv: list[str]) -> int:
     return 1 if any(evaluation.verdict == "broken" for evaluation in found) else 0
 
 
-def _report(evaluation: "Evaluation") -> dict[str, Any]:
+def _report(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "seed": evaluation.seed,
         "source": str(evaluation.source),
@@ -59,10 +58,7 @@ def _report(evaluation: "Evaluation") -> dict[str, Any]:
     }
 
 
-def _print(found: "list[Evaluation]") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
+def _print(found: list[Evaluation]) -> None:
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("seed", "", "mean", "95% confidence", "limit", "P(cost ≤ limit)", "verdict"):
         table.add_column(name, justify="left" if name in ("", "verdict") else "right", no_wrap=True)
@@ -82,11 +78,11 @@ def _print(found: "list[Evaluation]") -> None:
     print(verdict_line(found))
 
 
-def _interval(estimate: Any) -> str:
+def _interval(estimate: Estimate) -> str:
     return f"{estimate.low:.4g} to {estimate.high:.4g}"
 
 
-def verdict_line(found: "list[Evaluation]") -> str:
+def verdict_line(found: list[Evaluation]) -> str:
     """The verdict on all the policies in one line."""
     who = "the policy" if len(found) == 1 else f"{len(found)} policies"
     if not found[0].constraints:

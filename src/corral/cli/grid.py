@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from corral.errors import require
+
 if TYPE_CHECKING:
-    from corral.experiments.pipeline import Made
+    from corral.experiments.runner import Outcome
     from corral.experiments.spec import Experiment
 
 
@@ -38,8 +40,6 @@ class Options:
     """Print what was made as JSON at the end, and nothing else on stdout."""
 
     def __post_init__(self) -> None:
-        from corral.errors import require
-
         for name in ("seeds", "iterations", "together", "checkpoint_every", "threads"):
             value = getattr(self, name)
             require(value is None or value >= 1, f"{name.replace('_', '-')} must be at least 1, got {value}")
@@ -80,7 +80,7 @@ def carry_out(experiments: "list[Experiment]", scale: str, out: Path, options: O
     from corral.experiments import pipeline
     from corral.experiments.runner import How
 
-    made = pipeline.carry_out(
+    outcome, files = pipeline.carry_out(
         experiments,
         scale,
         out,
@@ -91,19 +91,18 @@ def carry_out(experiments: "list[Experiment]", scale: str, out: Path, options: O
         iterations=options.iterations,
         train=not options.draw,
     )
-    _print(made, out, options, command)
-    return 130 if made.outcome.stopped == "asked" else 1 if made.outcome.failures else 0
-
-
-def _print(made: "Made", out: Path, options: Options, command: str) -> None:
-    outcome = made.outcome
     if options.json:
-        print(json.dumps({"out": str(out), **vars(outcome), "files": [str(path) for path in made.files]}))
-        return
+        print(json.dumps({"out": str(out), **vars(outcome), "files": [str(path) for path in files]}))
+    else:
+        _print(outcome, files, out, options, command)
+    return 130 if outcome.stopped == "asked" else 1 if outcome.failures else 0
+
+
+def _print(outcome: "Outcome", files: list[Path], out: Path, options: Options, command: str) -> None:
     for name, reason in outcome.failures.items():
         print(f"failed   {name}: {reason}")
-    print_files(made.files)
-    if not made.files and not outcome.stopped:
+    print_files(files)
+    if not files and not outcome.stopped:
         print(f"nothing to draw: {out} has no results yet")
     if outcome.stopped or (outcome.unfinished and not options.draw):
         why = {"asked": "stopped", "time": "the time is over"}.get(outcome.stopped, "not all went well")

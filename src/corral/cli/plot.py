@@ -6,6 +6,7 @@ from pathlib import Path
 
 from corral.cli.flags import parse
 from corral.cli.report import count, print_some
+from corral.report.plot import plot
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,6 @@ class Config:
 def main(argv: list[str]) -> int:
     """Run the command."""
     config = parse(Config, argv, "plot")
-    from corral.report.plot import plot
-
     made = plot(config.dir, config.out)
     if config.json:
         print(json.dumps(made._asdict(), default=str))

@@ -7,19 +7,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from corral import envs
 from corral.cli.flags import parse
 from corral.cli.progress import bar, say
+from corral.envs.scenarios import Scenario
 from corral.errors import CorralError, require
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from corral.envs.scenarios import Scenario
-    from corral.report.render.record import Actor, Trajectory
-
-    _Play = tuple["_Cast", list[Trajectory]]
+from corral.report.render import video
+from corral.report.render.gl import gl_backend
+from corral.report.render.record import Actor, Trajectory, policy_actor, random_actor, record
+from corral.report.render.top_view import top_down
+from corral.running.directory import RunDirectory
 
 # Frames per second, width, height: a GIF of full rate and size would be large.
 _FORMATS = {".mp4": (25.0, 640, 480), ".gif": (12.5, 480, 360), ".png": (0.0, 640, 480)}
@@ -57,24 +58,23 @@ class _Cast(NamedTuple):
 
     name: str
     """Tells the policy from the others; empty if it is the only one."""
-    scenario: "Scenario"
-    actor: "Actor"
+    scenario: Scenario
+    actor: Actor
     limits: tuple[float, ...] = ()
+
+
+_Play = tuple[_Cast, list[Trajectory]]
 
 
 def main(argv: list[str]) -> int:
     """Run the command; 1 if no OpenGL can draw 3-D scenes here."""
     config = parse(Config, argv, "render")
     _check(config)
-    from corral.report.render.gl import gl_backend
-
     missing = ""
     try:
         gl_backend()  # before MuJoCo is imported: that import fails if MUJOCO_GL names a backend that does not work
     except CorralError as error:
         missing = str(error)
-    from corral.report.render.record import record
-
     casts, out = _casts(config), _out(config)
     say(f"playing {_episodes(config.episodes)} of {config.env}")
     plays = [(c, record(c.scenario, c.actor, config.episodes, config.seed, config.steps)) for c in casts]
@@ -100,9 +100,6 @@ def _check(config: Config) -> None:
 
 def _casts(config: Config) -> list[_Cast]:
     """The policies by their algorithms, or by their folders where two have the same algorithm."""
-    from corral import envs
-    from corral.report.render.record import random_actor
-
     scenario = envs.scenario(config.env)
     casts = [
         _Cast(p, scenario, random_actor(scenario, config.seed)) if p == "random" else _trained_cast(config, Path(p))
@@ -115,10 +112,6 @@ def _casts(config: Config) -> list[_Cast]:
 
 def _trained_cast(config: Config, folder: Path) -> _Cast:
     """The policy of a run, in the environment and with the task parameters that it was trained with."""
-    from corral import envs
-    from corral.report.render.record import policy_actor
-    from corral.running.directory import RunDirectory
-
     require(folder.is_dir(), f"policy must be `random` or the folder of a run, and {folder} is neither")
     run = RunDirectory.find_one(folder)
     trained = run.config()
@@ -137,23 +130,17 @@ def _label(policy: str) -> str:
 
 def _out(config: Config) -> Path:
     """The file to write: the one asked for, but a GIF instead of an MP4 where there is no ffmpeg."""
-    from corral.report.render.video import find_ffmpeg
-
     actors = "-".join(map(_label, config.policy))
     out = config.out or Path("runs") / "render" / f"{config.env}-{actors}.mp4"
-    if out.suffix == ".mp4" and find_ffmpeg() is None:
+    if out.suffix == ".mp4" and video.find_ffmpeg() is None:
         say("no ffmpeg here, so the film is a GIF; for MP4 install ffmpeg, or `pip install imageio-ffmpeg`")
         return out.with_suffix(".gif")
     return out
 
 
-def _write_map(path: Path, plays: "list[_Play]") -> None:
+def _write_map(path: Path, plays: list[_Play]) -> None:
     """Write the paths from above, the figures of several policies side by side."""
-    import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    from corral.report.render.top_view import top_down
-    from corral.report.render.video import write_picture
 
     pictures = []
     for cast, episodes in plays:
@@ -162,13 +149,12 @@ def _write_map(path: Path, plays: "list[_Play]") -> None:
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
         pictures.append(np.asarray(canvas.buffer_rgba())[..., :3])
-    write_picture(path, np.hstack(pictures))
+    video.write_picture(path, np.hstack(pictures))
 
 
-def _write_scene(path: Path, plays: "list[_Play]") -> None:
+def _write_scene(path: Path, plays: list[_Play]) -> None:
     """Write the film or the single picture, those of several policies side by side."""
-    from corral.report.render.scene import Photographer
-    from corral.report.render.video import find_ffmpeg, side_by_side, write_gif, write_mp4, write_picture
+    from corral.report.render.scene import Photographer  # imports MuJoCo
 
     rate, width, height = _FORMATS[path.suffix]
     with ExitStack() as stack:
@@ -176,29 +162,27 @@ def _write_scene(path: Path, plays: "list[_Play]") -> None:
         cameras = [stack.enter_context(camera) for camera in made]
         takes = [list(zip(cameras, e, strict=True)) for e in zip(*(e for _, e in plays), strict=True)]
         if path.suffix == ".png":
-            write_picture(path, next(side_by_side([[camera.still(episode)] for camera, episode in takes[0]])))
+            video.write_picture(path, np.hstack([camera.still(episode) for camera, episode in takes[0]]))
             return
         lengths = [max(camera.film_length(episode, rate) for camera, episode in take) for take in takes]
         fitting = max(1, sum(total <= _FILM_SECONDS * rate for total in accumulate(lengths)))
-        films = (side_by_side([camera.film(e, rate) for camera, e in take]) for take in takes[:fitting])
+        films = (video.side_by_side([camera.film(e, rate) for camera, e in take]) for take in takes[:fitting])
         advance = stack.enter_context(bar("drawing", "frames", lines=4))
 
-        def frames() -> "Iterator[np.ndarray]":
+        def frames() -> Iterator[np.ndarray]:
             for done, frame in enumerate(chain.from_iterable(films), start=1):
                 advance(done, sum(lengths[:fitting]))
                 yield frame
 
-        ffmpeg = find_ffmpeg()
+        ffmpeg = video.find_ffmpeg()
         if path.suffix == ".mp4" and ffmpeg is not None:
-            write_mp4(path, frames(), rate, ffmpeg)
+            video.write_mp4(path, frames(), rate, ffmpeg)
         else:
-            write_gif(path, frames(), rate)
+            video.write_gif(path, frames(), rate)
 
 
-def _report(config: Config, plays: "list[_Play]", scene: Path | None, above: Path) -> None:
+def _report(config: Config, plays: list[_Play], scene: Path | None, above: Path) -> None:
     """Print the files and the episodes' returns and costs."""
-    import numpy as np
-
     results: list[dict[str, Any]] = []
     for policy, (_, episodes) in zip(config.policy, plays, strict=True):
         returns = [float(episode.reward.sum()) for episode in episodes]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from corral.cli.flags import parse
 from corral.cli.progress import bar
+from corral.report import write
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,6 @@ class Config:
 def main(argv: list[str]) -> int:
     """Run the command."""
     config = parse(Config, argv, "report")
-    from corral.report import write
-
     with bar("playing the final policies", "runs") as advance:
         made = write(config.dir, config.out, shlex.join(["corral", "report", *argv]), advance)
     if config.json:

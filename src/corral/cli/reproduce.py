@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from corral.cli.grid import Options, carry_out, print_files
+from corral.errors import require
 
 if TYPE_CHECKING:
     from corral.experiments.spec import Experiment
@@ -55,7 +56,6 @@ def _compile_without_optimising() -> None:
 
 def _redraw(experiments: "list[Experiment]", config: Config, source: Path) -> int:
     """Draw from data alone."""
-    from corral.errors import require
     from corral.experiments import data, pipeline, spec
 
     found = [(e, folder) for e in experiments if (folder := data.folder_of(source, e.name)).is_dir()]

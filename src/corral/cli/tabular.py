@@ -3,15 +3,20 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from corral.cli.flags import parse
 from corral.cli.progress import say
-
-if TYPE_CHECKING:
-    from corral.tabular.gridworld import Gridworld
-    from corral.tabular.optimum import Optimum
-    from corral.tabular.update import Run
+from corral.errors import require
+from corral.report.gridworld_figures import grid_figure, progress_figure
+from corral.running.files import write_atomically
+from corral.tabular.cpo import exact_cpo
+from corral.tabular.gridworld import COSTS, Gridworld, gridworld
+from corral.tabular.guaranteed import guaranteed_updates
+from corral.tabular.optimum import Optimum, interior_policy, optimum
+from corral.tabular.update import Run, softmax
 
 
 @dataclass(frozen=True)
@@ -37,17 +42,6 @@ class Config:
 def main(argv: list[str]) -> int:
     """Run the command; 0 if every claim of the paper held, 1 if not."""
     config = parse(Config, argv, "tabular")
-    import numpy as np
-
-    from corral.errors import require
-    from corral.report.gridworld_figures import grid_figure, progress_figure
-    from corral.running.files import write_atomically
-    from corral.tabular.cpo import exact_cpo
-    from corral.tabular.gridworld import gridworld
-    from corral.tabular.guaranteed import guaranteed_updates
-    from corral.tabular.optimum import interior_policy, optimum
-    from corral.tabular.update import softmax
-
     require(config.seed >= 0, f"seed must be at least 0, got {config.seed}")
     world = gridworld()
     best = optimum(world.cmdp)
@@ -69,9 +63,7 @@ def main(argv: list[str]) -> int:
     return 1 if cpo.broken or guaranteed.broken else 0
 
 
-def _report(config: Config, world: "Gridworld", best: "Optimum", cpo: "Run", guaranteed: "Run") -> dict[str, Any]:
-    from corral.tabular.gridworld import COSTS
-
+def _report(config: Config, world: Gridworld, best: Optimum, cpo: Run, guaranteed: Run) -> dict[str, Any]:
     return {
         "seed": config.seed,
         "delta": config.delta,

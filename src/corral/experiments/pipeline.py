@@ -2,21 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from corral import devices
 from corral.errors import require
 from corral.experiments import data, figure, plan, runner, spec, tables
 from corral.experiments.runner import How, Outcome, Progress
 from corral.experiments.spec import Experiment
-
-
-class Made(NamedTuple):
-    """How training ended, and the files that were made."""
-
-    outcome: Outcome
-    files: list[Path]
-    """Data, figures and tables."""
 
 
 def carry_out(
@@ -30,11 +21,11 @@ def carry_out(
     seeds: int | None = None,
     iterations: int | None = None,
     train: bool = True,
-) -> Made:
+) -> tuple[Outcome, list[Path]]:
     """Train the runs that are missing in OUT, then write data, figures and tables, unless Ctrl-C ended training.
 
     `only` names environments, none: all. `seeds` and `iterations` take the place of the scale's. Without `train` the files
-    are made of the runs that are there.
+    are made of the runs that are there. Returns how training ended, and the files.
     """
     chosen = [spec.choose(experiment, only) for experiment in experiments]
     chosen = [experiment for experiment in chosen if experiment.environments]
@@ -56,7 +47,7 @@ def carry_out(
             if folder.is_dir():
                 # The figure shows the environments of earlier calls as well.
                 files += draw_from(whole[experiment.name], folder, out / "figures")
-    return Made(outcome, files)
+    return outcome, files
 
 
 def draw_from(experiment: Experiment, folder: Path, figures: Path) -> list[Path]:

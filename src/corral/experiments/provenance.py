@@ -10,6 +10,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import jax
+
+from corral import devices
 from corral.experiments.plan import Job, config_hash
 from corral.running.directory import RunDirectory
 
@@ -51,10 +54,6 @@ class Session:
 @cache
 def here() -> dict[str, Any]:
     """The code and the machine of this process."""
-    import jax
-
-    from corral import devices
-
     device = jax.devices()[0]
     return {
         **_commit(),
