@@ -202,8 +202,7 @@ def _natural_step(
         better = jnp.sum(w * (target - predict(moved)) ** 2) < variance
         return eqx.combine(unravel(jnp.where(better, moved, theta)), static)
 
-    stepped: MLP = eqx.filter_vmap(one, in_axes=(0, 1))(nets, y)
-    return stepped
+    return eqx.filter_vmap(one, in_axes=(0, 1))(nets, y)
 
 
 def _adam_epoch(

@@ -105,14 +105,10 @@ def explained_variance(predicted: Float[Array, "n c"], target: Float[Array, "n c
 
 
 def unsafe_ahead(costs: Float[Array, "n m"], batch: Batch, horizon: int) -> Float[Array, "n m"]:
-    """1 where the episode pays a cost in this step or the next `horizon` − 1, else 0: what the predictor learns.
-
-    The number of steps until the next cost counts down from it: s_t = 0 where the step costs, else 1 + s_{t+1}.
-    """
+    """1 where the episode pays a cost in this step or the next `horizon` − 1, else 0: what the predictor learns."""
     far = jnp.asarray(costs.shape[0] + horizon, jnp.int32)
     costly = (costs > 0) & batch.valid[:, None]
-
-    # s_t = min over costly steps t' ≥ t of this episode of t' − t, by an associative minimum over positions.
+    # The next costly step t' ≥ t of this episode, by an associative minimum over positions.
     position = jnp.arange(costs.shape[0])[:, None]
     end = jnp.where(batch.last, jnp.arange(costs.shape[0]), far)
     next_end = lax.associative_scan(jnp.minimum, end, reverse=True)[:, None]

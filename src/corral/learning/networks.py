@@ -15,9 +15,7 @@ from jaxtyping import Array, Float, Key
 from corral.config import Networks
 from corral.envs.contract import Box, EnvSpec
 from corral.errors import CorralError, require
-from corral.learning.distributions import Categorical, Gaussian
-
-Distribution = Gaussian | Categorical
+from corral.learning.distributions import Categorical, Distribution, Gaussian
 
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": jnp.tanh,
@@ -134,8 +132,7 @@ class Adopted(eqx.Module):
     def __call__(self, x: Float[Array, "n i"]) -> Float[Array, "n o"]:
         """As the user's network, on rows."""
         net = eqx.combine(self.arrays, self.rest)
-        out: Array = jax.vmap(net)(x) if self.by_row else net(x)
-        return out
+        return jax.vmap(net)(x) if self.by_row else net(x)
 
 
 def adopt(net: Any, inputs: int, outputs: int) -> Any:
@@ -170,9 +167,7 @@ def make_policy(spec: EnvSpec, networks: Networks, key: Key[Array, ""], net: Any
         net = eqx.tree_at(lambda n: n.weights[-1], mlp, 0.1 * mlp.weights[-1])
     else:
         net = adopt(net, o, k)
-    normalizer = None
-    if networks.normalize_observations:
-        normalizer = Normalizer(jnp.zeros(o), jnp.zeros(o), jnp.zeros(()))
+    normalizer = Normalizer(jnp.zeros(o), jnp.zeros(o), jnp.zeros(())) if networks.normalize_observations else None
     log_std = jnp.full(k, networks.log_std, jnp.float32) if isinstance(spec.action, Box) else None
     return Policy(net, log_std, normalizer)
 
@@ -199,11 +194,9 @@ def flatten(policy: Policy) -> Flat:
 
 def stack_mlps(count: int, sizes: tuple[int, ...], activation: str, key: Key[Array, ""]) -> MLP:
     """`count` networks of the same shape as one module whose arrays have a leading axis."""
-    stacked: MLP = eqx.filter_vmap(lambda k: MLP(sizes, activation, k))(jax.random.split(key, count))
-    return stacked
+    return eqx.filter_vmap(lambda k: MLP(sizes, activation, k))(jax.random.split(key, count))
 
 
 def apply_stacked(nets: MLP, x: Float[Array, "n i"]) -> Float[Array, "n c"]:
     """The first output of each of c stacked networks, for every row of x."""
-    out: Array = eqx.filter_vmap(lambda net: net(x)[..., 0], out_axes=-1)(nets)
-    return out
+    return eqx.filter_vmap(lambda net: net(x)[..., 0], out_axes=-1)(nets)

@@ -61,9 +61,8 @@ class Local(NamedTuple):
         s = self.samples
         ratio = jnp.exp(distributions.log_prob(self.flat.policy(theta)(s.obs), s.action) - self.old_log_prob)
         change = jnp.where(s.weight > 0, ratio - 1, 0)
-        return jnp.concatenate(
-            [(change * s.weight) @ s.advantage[:, None], change @ (s.cost_weight * s.cost_advantage)]
-        )
+        objective, costs = (change * s.weight) @ s.advantage[:, None], change @ (s.cost_weight * s.cost_advantage)
+        return jnp.concatenate([objective, costs])
 
     def kl(self, theta: Float[Array, " p"]) -> Float[Array, ""]:
         """Mean D(π_θ ‖ π_k)."""
@@ -144,6 +143,7 @@ def search(
 
     The checks, in this order: kl, objective, each cost.
     """
+    trust = local.trust
 
     def check(theta: Float[Array, " p"]) -> line_search.Checks:
         values = local.surrogates(theta)
@@ -151,13 +151,10 @@ def search(
         value = jnp.concatenate([local.kl(theta)[None], -gain[None], values[1:]])
         # An improvement must be strict; recovery may cost any amount of reward.
         must = jnp.where(recovering, jnp.inf, -jnp.finfo(gain.dtype).tiny)
-        return line_search.Checks(
-            value, jnp.concatenate([jnp.asarray([local.trust.delta], gain.dtype), must[None], cost_limit])
-        )
+        limit = jnp.concatenate([jnp.asarray([trust.delta], gain.dtype), must[None], cost_limit])
+        return line_search.Checks(value, limit)
 
-    return line_search.backtrack(
-        check, local.flat.theta, step, shrink=local.trust.shrink, candidates=local.trust.candidates
-    )
+    return line_search.backtrack(check, local.flat.theta, step, shrink=trust.shrink, candidates=trust.candidates)
 
 
 def finish(

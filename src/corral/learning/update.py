@@ -8,20 +8,12 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from corral.config import Config
 from corral.envs.contract import EnvSpec
-from corral.learning import distributions, networks, surrogates
+from corral.learning import distributions, estimate, networks, surrogates
 from corral.learning.critics import Critics, fit_critics, make_critics
-from corral.learning.estimate import (
-    Batch,
-    advantages,
-    episode_sums,
-    explained_variance,
-    masked_mean,
-    over_episodes,
-    unsafe_ahead,
-)
+from corral.learning.estimate import Batch, masked_mean
 from corral.learning.networks import Policy
 from corral.learning.predictors import Predictors, fit_predictors, make_predictors
-from corral.learning.surrogates import ConstraintValues, Samples, Step
+from corral.learning.surrogates import ConstraintValues, Samples
 
 Fitted = TypeVar("Fitted", Critics, Predictors)
 
@@ -82,7 +74,7 @@ def update(
     # Costs, shaped by the probability of failure once the predictor has seen some data.
     bonus = failure = ahead = jnp.zeros_like(batch.costs)
     if config.shape_costs:
-        failure, ahead = state.predictors(batch.obs), unsafe_ahead(batch.costs, batch, config.shaping.horizon)
+        failure, ahead = state.predictors(batch.obs), estimate.unsafe_ahead(batch.costs, batch, config.shaping.horizon)
         bonus = jnp.where(state.iteration >= config.shaping.start, config.shaping.coefficient * failure, 0)
     shaped = jnp.where(valid[:, None], batch.costs + bonus, 0)
     reward = config.algo.reward(batch.reward, shaped)
@@ -100,12 +92,12 @@ def update(
         after = after.at[:, 0].set(jnp.where(batch.truncated, beyond, 0))
     gamma = jnp.concatenate([jnp.asarray(config.gamma)[None], cost_gamma])
     lam = jnp.asarray([config.gae] + [config.cost_gae] * m)
-    advantage, returns = advantages(earned, values, after, batch, gamma, lam)
+    advantage, returns = estimate.advantages(earned, values, after, batch, gamma, lam)
 
     # J and J_C over whole episodes.
     discount = cost_gamma ** batch.t.astype(jnp.float32)[:, None]
     totals = jnp.concatenate([batch.reward[:, None], discount * batch.costs, discount * shaped, valid[:, None]], axis=1)
-    mean, se = over_episodes(episode_sums(totals, batch), batch.present)
+    mean, se = estimate.over_episodes(estimate.episode_sums(totals, batch), batch.present)
     cost, constrained, length = mean[1 : 1 + m], mean[1 + m : 1 + 2 * m], mean[-1]
 
     samples = _samples(batch, advantage, discount)
@@ -126,6 +118,7 @@ def update(
     if policy.normalizer is not None:
         policy = Policy(policy.net, policy.log_std, policy.normalizer.updated(batch.obs, valid.astype(jnp.float32)))
 
+    epsilon = jnp.max(jnp.abs(samples.cost_advantage), axis=0, initial=0)
     steps = jnp.sum(valid)
     counted = state.env_steps + steps.astype(jnp.uint32)
     counted = jnp.where(counted < state.env_steps, jnp.uint32(2**32 - 1), counted)
@@ -147,10 +140,24 @@ def update(
             + [_finite(batch.final_obs, batch.present & batch.truncated)]
         ),
         "entropy": masked_mean(distributions.entropy(here.old), valid),
-        "explained_variance": explained_variance(values, returns, valid),
+        "explained_variance": estimate.explained_variance(values, returns, valid),
         "predictor_loss": masked_mean((failure - ahead) ** 2, valid),
-        **_step_metrics(step),
-        **_proposition_2(config, samples, cost_gamma, limit, length),
+        "kl": step.kl,
+        "case": step.case,
+        "lam": step.lam,
+        "nu": step.nu,
+        "promised": step.promised,
+        "effective_limit": step.effective_limit,
+        "accepted": step.search.accepted,
+        "step_scale": step.search.scale,
+        "tried": step.search.tried,
+        "rejected_kl": step.search.failed[0],
+        "rejected_objective": step.search.failed[1],
+        "rejected_cost": step.search.failed[2:],
+        "rejected_not_finite": step.search.not_finite,
+        "cg_residual": step.cg_residual,
+        "epsilon": epsilon,
+        "prop2_bound": limit + _proposition_2(config.trust.delta, cost_gamma, epsilon, length),
     }
     new = LearnerState(state.iteration + 1, policy, critics, predictors, algo, constrained, length, counted)
     return new, metrics
@@ -159,8 +166,7 @@ def update(
 def _if_finite(new: Fitted, old: Fitted) -> Fitted:
     """The new networks, or the old ones where a new one holds NaN or infinity, which would stay for good."""
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(new)]))
-    kept: Fitted = jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
-    return kept
+    return jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
 
 
 def _finite(x: Float[Array, "n *c"], valid: Bool[Array, " n"]) -> Bool[Array, ""]:
@@ -180,40 +186,12 @@ def _samples(batch: Batch, advantage: Float[Array, "n c"], discount: Float[Array
     return Samples(batch.obs, batch.action, weight, unit, cost_weight, centred[:, 1:])
 
 
-def _step_metrics(step: Step) -> dict[str, Array]:
-    search = step.search
-    return {
-        "kl": step.kl,
-        "case": step.case,
-        "lam": step.lam,
-        "nu": step.nu,
-        "promised": step.promised,
-        "effective_limit": step.effective_limit,
-        "accepted": search.accepted,
-        "step_scale": search.scale,
-        "tried": search.tried,
-        "rejected_kl": search.failed[0],
-        "rejected_objective": search.failed[1],
-        "rejected_cost": search.failed[2:],
-        "rejected_not_finite": search.not_finite,
-        "cg_residual": step.cg_residual,
-    }
-
-
 def _proposition_2(
-    config: Config,
-    samples: Samples,
-    cost_gamma: Float[Array, " m"],
-    limit: Float[Array, " m"],
-    length: Float[Array, ""],
-) -> dict[str, Array]:
-    """d + √(2δ) γ ε/(1−γ)², with ε = max_s |E_{a~π'}[A_C]| estimated by the largest advantage seen.
+    delta: Any, cost_gamma: Float[Array, " m"], epsilon: Float[Array, " m"], length: Float[Array, ""]
+) -> Float[Array, " m"]:
+    """√(2δ) γ ε/(1−γ)², with ε = max_s |E_{a~π'}[A_C]| estimated by the largest advantage seen.
 
     Undiscounted costs over episodes of length T are read as γ = 1 − 1/T, the discount with the same mean horizon.
     """
     gamma = jnp.where(cost_gamma < 1, cost_gamma, 1 - 1 / jnp.maximum(length, 2))
-    epsilon = jnp.max(jnp.abs(samples.cost_advantage), axis=0, initial=0)
-    return {
-        "epsilon": epsilon,
-        "prop2_bound": limit + jnp.sqrt(2 * config.trust.delta) * gamma * epsilon / (1 - gamma) ** 2,
-    }
+    return jnp.sqrt(2 * delta) * gamma * epsilon / (1 - gamma) ** 2
