@@ -3,6 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
+COVERAGE := .pytest_cache/coverage
 
 .PHONY: demo test test-slow lint format bench pages clean
 
@@ -10,7 +11,8 @@ demo: $(READY)
 	$(BIN)/corral train point-gather --out runs/demo --overwrite
 
 test: $(READY) lint
-	$(BIN)/pytest -n auto --dist worksteal -m "not slow"
+	COVERAGE_FILE=$(COVERAGE) $(BIN)/pytest -n auto --dist worksteal -m "not slow" --cov=corral --cov-report=
+	@echo "coverage: $$(COVERAGE_FILE=$(COVERAGE) $(BIN)/coverage report --format=total)% of the lines of src/corral"
 
 test-slow: $(READY)
 	$(BIN)/pytest -n auto --dist worksteal -m slow
