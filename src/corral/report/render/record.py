@@ -119,7 +119,7 @@ def _state(scenario: Scenario, obs: np.ndarray) -> RobotState:
     robot = scenario.robot
     nq, nv, own = len(robot.start), robot.nv, robot.observation_size
     known = obs[:, :nq], obs[:, nq : nq + nv], obs[:, own - 3 : own]
-    unknown = (np.zeros((len(obs), size), np.float32) for size in (3, robot.wrench_size))
+    unknown = (np.zeros((len(obs), size), np.float32) for size in (3, robot.extra_size))
     return RobotState(*map(jnp.asarray, (*known, *unknown)))
 
 
