@@ -31,7 +31,7 @@ class MjcfRobot(Robot):
     name: str
     """Its name in messages."""
     file: str
-    """The MJCF file; a bare name, such as ant.xml, is one of Gymnasium's own."""
+    """The path of the MJCF file; the bare name of one of Gymnasium's, such as ant.xml, means Gymnasium's own."""
     frame_skip: int = 1
     """Time steps of the simulation under one action."""
     position: Position = "torso"
@@ -87,25 +87,33 @@ class MjcfRobot(Robot):
         return jnp.asarray(self.start), jnp.zeros(self.nv)
 
 
+def find(file: str) -> Path:
+    """The path of an MJCF file: Gymnasium's for the bare name of one of its robots, ./ant.xml for a file of your own."""
+    import gymnasium
+
+    own, known = Path(file), Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / file
+    path = known if "/" not in file and known.is_file() else own
+    require(path.is_file(), f"there is no MJCF file {own.absolute()}")
+    return path
+
+
 @cache
 def load(file: str) -> "mujoco.MjModel":
     """Compile an MJCF file for Corral's engines.
 
     MuJoCo adds the margins of the two geoms of a contact; the version that Gymnasium's robots were made for took the larger.
-    Half of each margin gives the same contacts where all geoms of a file share one margin, as Gymnasium's do.
+    Half of each margin gives the same contacts where all geoms of a file share one margin, as Gymnasium's do. The margins
+    of other files stay.
     """
-    import gymnasium
     import mujoco
 
-    path = Path(file)
-    if path.parent == Path():
-        path = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / file
-    require(path.is_file(), f"there is no MJCF file {path}")
-    with _without_log():
+    path = find(file)
+    with without_log():
         model = mujoco.MjModel.from_xml_path(str(path))
     low, high = model.actuator_ctrlrange.T
     require(bool(np.all(low == -high) and np.all(high > 0)), f"{path}: the range of every control must be −c to c")
-    model.geom_margin[:] *= 0.5
+    if path != Path(file):
+        model.geom_margin[:] *= 0.5
     # One robot is one island, and a state that blows up is reported as broken instead of being reset.
     flags = mujoco.mjtDisableBit
     model.opt.disableflags |= int(flags.mjDSBL_ISLAND) | int(flags.mjDSBL_AUTORESET)
@@ -125,7 +133,7 @@ def _field_sizes(file: str) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def _without_log() -> Iterator[None]:
+def without_log() -> Iterator[None]:
     """Keep MuJoCo from writing MUJOCO_LOG.TXT into the user's folder: Gymnasium's files use a deprecated attribute."""
     import mujoco
 
