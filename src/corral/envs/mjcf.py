@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from corral.envs.robots import Position, Robot, RobotState
-from corral.errors import require
+from corral.errors import did_you_mean, require
 
 if TYPE_CHECKING:
     import mujoco
@@ -57,7 +57,10 @@ class MjcfRobot(Robot):
     @property
     def extra_size(self) -> int:
         """Numbers in the further fields."""
-        return sum(_field_sizes(self.file)[name] for name in self.further)
+        sizes = _field_sizes(self.file)
+        for name in self.further:
+            require(name in sizes, f"{self.name} cannot sense {name!r}; {did_you_mean(name, sizes)}")
+        return sum(sizes[name] for name in self.further)
 
     def model(self, walls: bool = False, listed: bool = False) -> "mujoco.MjModel":
         """The compiled model. All callers share it: copy it before changing anything."""
