@@ -19,11 +19,22 @@ from corral.envs import Env
 from corral.envs.engines.mjx import MjxEnv
 from corral.envs.engines.mujoco import ThreadedEnv
 from corral.envs.engines.point import PointEnv
+from corral.envs.robots import Robot
 
-UPRIGHT = {"ant": (0.2, 1.0), "humanoid": (0.8, 2.0)}
+UPRIGHT = {
+    **{name: (0.2, 1.0) for name in ("ant-circle", "ant-gather", "ant-velocity")},
+    **{name: (0.8, 2.0) for name in ("humanoid-circle", "humanoid-gather", "walker2d-velocity")},
+    "humanoid-velocity": (1.0, 2.0),
+    "hopper-velocity": (0.7, np.inf),
+}
 """The lowest and the highest torso of a robot that stands. A raw engine puts back a robot that falls, because robots on the
 floor would change its speed.
 """
+
+
+def height_of(robot: Robot) -> int:
+    """Return where the height of the torso is in qpos: third for a free body, second for one that moves in a plane."""
+    return 2 if len(robot.start) > robot.nv else 1
 
 
 class Stepper(NamedTuple):
@@ -41,7 +52,7 @@ def c_engines(env: ThreadedEnv, steps: int) -> dict[str, Run]:
 
 
 def _run(env: ThreadedEnv, actions: np.ndarray, stepper: Stepper) -> Run:
-    lowest, highest = UPRIGHT[env.scenario.robot.name]
+    lowest, highest = UPRIGHT.get(env.scenario.name, (-np.inf, np.inf))
     controls = [env.scenario.control(action) for action in actions]
 
     def run() -> int:
@@ -62,6 +73,7 @@ def _batch_stepper(env: ThreadedEnv, persistent: bool) -> Stepper:
 
     batch = Batch(env.physics.model, env.num_envs, env.physics.threads, persistent)
     qpos, ctrl = batch.bind("qpos"), batch.bind("ctrl")
+    robot = env.scenario.robot
 
     def put_back(robots: np.ndarray) -> None:
         batch.reset(robots, stage=0)
@@ -69,8 +81,9 @@ def _batch_stepper(env: ThreadedEnv, persistent: bool) -> Stepper:
 
     def step(controls: np.ndarray) -> np.ndarray:
         ctrl[:] = controls
-        batch.step()
-        heights: np.ndarray = qpos[:, 2]
+        for _ in range(robot.frame_skip):
+            batch.step()
+        heights: np.ndarray = qpos[:, height_of(robot)]
         return heights
 
     return Stepper(put_back, step)
@@ -87,18 +100,19 @@ def _rollout_stepper(env: ThreadedEnv) -> Stepper:
     datas[0].qpos[:] = env.scenario.robot.start
     mujoco.mj_getState(model, datas[0], first, full)
     state = np.tile(first, (count, 1))
-    after = np.zeros((count, 1, len(first)))
-    sensors = np.zeros((count, 1, model.nsensordata))
+    skip, height = env.scenario.robot.frame_skip, height_of(env.scenario.robot)
+    after = np.zeros((count, skip, len(first)))
+    sensors = np.zeros((count, skip, model.nsensordata))
     pool = rollout.Rollout(nthread=threads)
 
     def put_back(robots: np.ndarray) -> None:
         state[robots] = first
 
     def step(controls: np.ndarray) -> np.ndarray:
-        control = np.asarray(controls, float)[:, None]
-        pool.rollout(model, datas, state, control, nstep=1, state=after, sensordata=sensors)
-        state[:] = after[:, 0]
-        return state[:, 3]  # The state starts with the time, then qpos; the height is its third entry.
+        control = np.repeat(np.asarray(controls, float)[:, None], skip, axis=1)
+        pool.rollout(model, datas, state, control, nstep=skip, state=after, sensordata=sensors)
+        state[:] = after[:, -1]
+        return state[:, 1 + height]  # the state starts with the time, then qpos
 
     return Stepper(put_back, step)
 
@@ -170,15 +184,16 @@ def _mjx(env: MjxEnv, robots: int, steps: int) -> Run:
     from mujoco import mjx
 
     simulator, scenario = env._stepping, env.scenario
-    lowest, highest = UPRIGHT[scenario.robot.name]
+    lowest, highest = UPRIGHT.get(scenario.name, (-np.inf, np.inf))
     size, nv = env.spec.action.size, scenario.robot.nv
     start = jnp.asarray(scenario.robot.start, jnp.float32)
 
     def step(data: Any, key: Any) -> tuple[Any, Any]:
         actions = jax.random.uniform(key, (robots, size), minval=-1, maxval=1)
         data = data.replace(ctrl=scenario.control(actions))
-        data = jax.vmap(mjx.step, in_axes=(None, 0))(simulator.model, data)
-        height = data.qpos[:, 2]
+        for _ in range(scenario.robot.frame_skip):
+            data = jax.vmap(mjx.step, in_axes=(None, 0))(simulator.model, data)
+        height = data.qpos[:, height_of(scenario.robot)]
         fallen = (height < lowest) | (height > highest) | ~jnp.isfinite(data.qpos).all(axis=1)
         qpos = jnp.where(fallen[:, None], start, data.qpos)
         return data.replace(qpos=qpos, qvel=jnp.where(fallen[:, None], 0.0, data.qvel)), jnp.sum(data.qpos)

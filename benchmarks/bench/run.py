@@ -20,7 +20,8 @@ _SLOW_TO_COMPILE = (
     "whole update, paper",
     "whole update, corral",
 )
-_ENVS = ("point-circle", "point-gather", "ant-circle", "ant-gather", "humanoid-circle")
+_PAPER = ("point-circle", "point-gather", "ant-circle", "ant-gather", "humanoid-circle")
+_RUNNERS = tuple(f"{robot}-velocity" for robot in ("ant", "halfcheetah", "hopper", "humanoid", "swimmer", "walker2d"))
 
 
 class Wanted(NamedTuple):
@@ -75,7 +76,7 @@ def _empty(command: str, quick: bool) -> Document:
 def _sampling(wanted: Wanted, note: Note) -> Iterator[Row]:
     from benchmarks.bench import sampling
 
-    default = ("ant-circle",) if wanted.quick else _ENVS
+    default = ("ant-circle",) if wanted.quick else (*_PAPER, *_RUNNERS)
     return sampling.measure(wanted.names or default, wanted.quick, note)
 
 

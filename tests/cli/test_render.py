@@ -82,6 +82,16 @@ def test_a_film_becomes_a_gif_where_there_is_no_ffmpeg_and_that_is_said(gl, tmp_
     assert red > 4 * 0.8 * green / 2
 
 
+def test_the_film_of_an_episode_that_is_too_long_is_cut_off(gl, tmp_path, monkeypatch):
+    monkeypatch.setattr("corral.cli.render._FILM_SECONDS", 1)
+    out = tmp_path / "swim.gif"
+    # 50 steps of 0.04 s are two seconds.
+    arguments = ["swimmer-velocity", "--steps", "50", "--episodes", "2", "--out", str(out)]
+    assert cli.main(["render", *arguments]) == 0
+    with Image.open(out) as film:
+        assert film.n_frames == 12  # 12½ a second
+
+
 def straight_ahead(folder, **changed):
     """The folder of a run whose policy goes ahead at full speed: zero weights, a bias of 1, hardly any noise."""
     config = Config("point-circle", networks=Networks(hidden=(4,), log_std=-20.0), **changed)

@@ -103,13 +103,14 @@ def test_long_paths_are_thinned_and_lose_no_cost():
     assert [k for k, flag in enumerate(episode["costly"]) if flag == "1"] == [125]
 
 
-def test_environments_without_a_map_are_shown_without_one(tmp_path):
-    policy = networks.make_policy(envs.spec("point-circle"), Networks(hidden=(1,)), jax.random.key(0))
-    RunDirectory(tmp_path).save_policy(policy, {})
+@pytest.mark.parametrize("name", ["CartPole-v1", "hopper-velocity"])
+def test_environments_without_a_map_are_shown_without_one(name, tmp_path):
+    small = Networks(hidden=(1,))
+    known = name if name in envs.names() else "point-circle"
+    RunDirectory(tmp_path).save_policy(networks.make_policy(envs.spec(known), small, jax.random.key(0)), {})
     metrics = log.Metrics({"iteration": np.arange(1), "return": np.ones(1)})
-    assert paths.play(runs.Run(tmp_path, Config("CartPole-v1"), metrics)) == {
-        "missing": "there is no map of CartPole-v1"
-    }
+    run = runs.Run(tmp_path, Config(name, networks=small), metrics)
+    assert paths.play(run) == {"missing": f"there is no map of {name}"}
 
 
 def test_columns_have_five_digits_and_constant_ones_are_a_single_value():

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ class Config:
     above goes to FILE-top.png. By default a film in runs/render."""
     episodes: int = 6
     """Episodes to play. The picture from above shows all of them; the film shows as many whole ones as fit into 20
-    seconds."""
+    seconds, or the first 20 seconds of the first."""
     steps: int | None = None
     """Stop every episode after this many steps."""
     seed: int = 0
@@ -165,13 +165,14 @@ def _write_scene(path: Path, plays: list[_Play]) -> None:
             video.write_picture(path, np.hstack([camera.still(episode) for camera, episode in takes[0]]))
             return
         lengths = [max(camera.film_length(episode, rate) for camera, episode in take) for take in takes]
-        fitting = max(1, sum(total <= _FILM_SECONDS * rate for total in accumulate(lengths)))
+        most = int(_FILM_SECONDS * rate)
+        fitting = max(1, sum(total <= most for total in accumulate(lengths)))
         films = (video.side_by_side([camera.film(e, rate) for camera, e in take]) for take in takes[:fitting])
         advance = stack.enter_context(bar("drawing", "frames", lines=4))
 
         def frames() -> Iterator[np.ndarray]:
-            for done, frame in enumerate(chain.from_iterable(films), start=1):
-                advance(done, sum(lengths[:fitting]))
+            for done, frame in enumerate(islice(chain.from_iterable(films), most), start=1):
+                advance(done, min(most, sum(lengths[:fitting])))
                 yield frame
 
         ffmpeg = video.find_ffmpeg()

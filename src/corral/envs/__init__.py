@@ -19,16 +19,29 @@ if TYPE_CHECKING:
         HostStep,
         Timestep,
     )
+    from corral.envs.engines.mjx import MjxEnv
+    from corral.envs.engines.mujoco import ThreadedEnv
     from corral.envs.engines.vector import VectorEnv
     from corral.envs.gymnasium.wrap import from_gymnasium
+    from corral.envs.mjcf import MjcfRobot
     from corral.envs.registry import is_gymnasium, make, make_host, names, parameters, scenario, spec
+    from corral.envs.robots import RobotState
+    from corral.envs.scenarios import Scenario
+    from corral.envs.tasks import Score, Task
+    from corral.envs.velocity import Velocity
 
 __all__ = ["Autoreset", "Box", "ConstraintSpec", "Discrete", "Env", "EnvSpec", "Fleet", "HostEnv", "HostStep"]
 __all__ += ["Timestep", "VectorEnv", "from_gymnasium"]
+# A robot of one's own: docs/your-own-robot.md
+__all__ += ["MjcfRobot", "MjxEnv", "RobotState", "Scenario", "Score", "Task", "ThreadedEnv", "Velocity"]
 __all__ += ["is_gymnasium", "make", "make_host", "names", "parameters", "scenario", "spec"]
 
 # name -> module that defines it; `contract` defines all other classes, `registry` all other functions
-_MODULES = {"VectorEnv": "engines.vector", "from_gymnasium": "gymnasium.wrap"}
+_MODULES = {
+    **{"VectorEnv": "engines.vector", "ThreadedEnv": "engines.mujoco", "MjxEnv": "engines.mjx"},
+    **{"MjcfRobot": "mjcf", "RobotState": "robots", "Scenario": "scenarios", "Score": "tasks", "Task": "tasks"},
+    **{"Velocity": "velocity", "from_gymnasium": "gymnasium.wrap"},
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -61,7 +61,7 @@ def mjcf(robot: str, walls: bool, listed: bool = False) -> str:
   <sensor>
     <subtreecom body="torso"/>
     <subtreelinvel body="torso"/>
-    {'<accelerometer site="torso"/>' if ROBOTS[robot].wrench_size else ""}
+    {'<accelerometer site="torso"/>' if ROBOTS[robot].extra_size else ""}
   </sensor>
 </mujoco>
 """

@@ -1,4 +1,4 @@
-"""Corral's environments by name: three robots times two tasks, with the paper's parameters as defaults."""
+"""Corral's environments by name: the paper's three robots times two tasks, and Safety-Gymnasium's six velocity tasks."""
 
 import re
 from collections.abc import Collection
@@ -6,13 +6,14 @@ from dataclasses import fields, replace
 from typing import Any
 
 from corral.envs.contract import Env, EnvSpec, HostEnv
-from corral.envs.robots import ROBOTS
+from corral.envs.robots import ROBOTS, Robot
 from corral.envs.scenarios import Scenario
 from corral.envs.tasks import Circle, Gather, Task
+from corral.envs.velocity import SUITE
 from corral.errors import CorralError, did_you_mean, require
 
 # The paper's table of environment parameters. It has no Humanoid-Gather, which takes the Ant's figures here.
-_TASKS: dict[str, Task] = {
+_PAPER: dict[str, Task] = {
     "point-circle": Circle(d=15.0, x_lim=2.5, limit=5.0, min_steps=50, max_steps=65),
     "ant-circle": Circle(d=10.0, x_lim=3.0, limit=10.0, max_steps=500),
     "humanoid-circle": Circle(d=10.0, x_lim=2.5, limit=10.0, max_steps=1000),
@@ -20,22 +21,26 @@ _TASKS: dict[str, Task] = {
     "ant-gather": Gather(apples=8, bombs=8, limit=0.2, max_steps=500),
     "humanoid-gather": Gather(apples=8, bombs=8, limit=0.2, max_steps=500),
 }
+_ENVIRONMENTS: dict[str, tuple[Robot, Task]] = {
+    **{name: (ROBOTS[name.split("-")[0]], task) for name, task in _PAPER.items()},
+    **SUITE,
+}
 
 
 def names() -> tuple[str, ...]:
     """The names of Corral's environments."""
-    return tuple(_TASKS)
+    return tuple(_ENVIRONMENTS)
 
 
 def is_gymnasium(name: str) -> bool:
     """Whether this is the id of a Gymnasium environment, such as Pendulum-v1 or module:Name-v0, and no name of Corral."""
-    return name not in _TASKS and re.search(r"/|:|-v\d+$", name) is not None
+    return name not in _ENVIRONMENTS and re.search(r"/|:|-v\d+$", name) is not None
 
 
 def parameters(name: str) -> Task:
     """The task of an environment, with the default values of its parameters."""
     _require_known(name, names(), "environment")
-    return _TASKS[name]
+    return _ENVIRONMENTS[name][1]
 
 
 def scenario(name: str, **changed: Any) -> Scenario:
@@ -45,7 +50,7 @@ def scenario(name: str, **changed: Any) -> Scenario:
     for key in changed:
         _require_known(key, declared, f"parameter of {name}")
     values = {key: _as_declared(declared[key], value) for key, value in changed.items()}
-    return Scenario(ROBOTS[name.split("-")[0]], replace(task, **values), name)
+    return Scenario(_ENVIRONMENTS[name][0], replace(task, **values), name)
 
 
 def spec(name: str, **changed: Any) -> EnvSpec:

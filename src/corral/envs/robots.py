@@ -4,13 +4,17 @@ Every function takes one robot and works on JAX arrays; `jax.vmap` makes many. T
 produce a `RobotState` after every step, and nothing downstream knows which engine it was.
 """
 
+import abc
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
+
+if TYPE_CHECKING:
+    import mujoco
 
 
 class RobotState(NamedTuple):
@@ -24,23 +28,53 @@ class RobotState(NamedTuple):
     """(3,) centre of mass of the whole robot."""
     com_vel: Array
     """(3,) its velocity; for the Point, its displacement in this step."""
-    wrench: Array
-    """(6 * bodies,) contact wrench per body, torque first, world included; empty for robots that do not feel it."""
+    extra: Array
+    """Whatever else the robot senses of the simulation: for the paper's Humanoid (6 * bodies,) the contact wrench on each
+    body, torque first, world included; empty for most robots."""
 
 
-@dataclass(frozen=True)
-class Robot:
-    """A robot apart from its simulation: its start, its controls, its senses; by default a free body on legs."""
+Position = Literal["subtree", "x", "torso", "mass"]
+"""The point whose position and velocity a `RobotState` holds as `com` and `com_vel`."""
 
-    name: ClassVar[str]
-    start: ClassVar[tuple[float, ...]]
-    """qpos at the start of an episode, before noise."""
-    nv: ClassVar[int]
-    control: ClassVar[tuple[float, ...]]
-    """Half-range of every control: actions in [-1, 1] map onto [-control, control]."""
-    standing: ClassVar[tuple[float, float]]
+
+class Robot(abc.ABC):
+    """A robot apart from its simulation: its start, its controls, its senses; by default one of the paper's, on legs."""
+
+    name: str
+    standing: tuple[float, float]
     """The least and the greatest height of a robot that has not fallen."""
-    wrench_size: ClassVar[int] = 0
+    frame_skip: int = 1
+    """Time steps of the simulation under one action."""
+    position: Position = "subtree"
+    """What `com` is: the centre of mass of the new state, for the paper's robots; see `mjcf.MjcfRobot` for the others."""
+    further: tuple[str, ...] = ()
+    """The fields of MjData that make up `extra`."""
+
+    @property
+    @abc.abstractmethod
+    def start(self) -> tuple[float, ...]:
+        """qpos at the start of an episode, before noise."""
+
+    @property
+    @abc.abstractmethod
+    def nv(self) -> int:
+        """Degrees of freedom."""
+
+    @property
+    @abc.abstractmethod
+    def control(self) -> tuple[float, ...]:
+        """Half-range of every control: actions in [-1, 1] map onto [-control, control]."""
+
+    @property
+    def extra_size(self) -> int:
+        """The length of `extra`."""
+        return 0
+
+    def model(self, walls: bool = False, listed: bool = False) -> "mujoco.MjModel":
+        """The compiled model, in an empty or a walled world. All callers share it: copy it before changing anything."""
+        from corral.envs.models import compile_model
+
+        return compile_model(self.name, walls, listed)
 
     def yaw(self, state: RobotState) -> Float[Array, ""]:
         """The heading: the angle in the plane of the x axis, rotated by the body's unit quaternion."""
@@ -58,12 +92,12 @@ class Robot:
 
     def observation(self, state: RobotState) -> Float[Array, " o"]:
         """The robot's own senses: qpos, qvel, clip(contact wrench, -1, 1), com."""
-        return jnp.concatenate([state.qpos, state.qvel, jnp.clip(state.wrench, -1, 1), state.com])
+        return jnp.concatenate([state.qpos, state.qvel, jnp.clip(state.extra, -1, 1), state.com])
 
     @property
     def observation_size(self) -> int:
         """The length of `observation`: 9 for the Point, 32 for the Ant, 102 for the Humanoid."""
-        return len(self.start) + self.nv + self.wrench_size + 3
+        return len(self.start) + self.nv + self.extra_size + 3
 
     def draw_start(self, key: Key[Array, ""]) -> tuple[Float[Array, " q"], Float[Array, " v"]]:
         """Start position plus N(0, 0.01²) on every qpos, N(0, 0.1²) on every qvel."""
@@ -80,14 +114,14 @@ class Robot:
 class Point(Robot):
     """A ball with an arrow that goes where it points: qpos = (x, y, heading)."""
 
-    name: ClassVar[str] = "point"
-    start: ClassVar[tuple[float, ...]] = (0.0, 0.0, 0.0)
-    nv: ClassVar[int] = 3
-    control: ClassVar[tuple[float, ...]] = (1.0, 0.25)
-    radius: ClassVar[float] = 0.5
+    name = "point"
+    start = (0.0, 0.0, 0.0)
+    nv = 3
+    control = (1.0, 0.25)
+    radius = 0.5
     # A sphere of radius 0.5 and a box of half-sizes (.5, .1, .1) centred 0.6 ahead, with one density: the centre of mass
     # lies box / (box + sphere) * 0.6 = 0.0426 ahead of (x, y).
-    com_ahead: ClassVar[float] = 0.6 * 0.04 / (0.04 + 4 / 3 * math.pi * 0.5**3)
+    com_ahead = 0.6 * 0.04 / (0.04 + 4 / 3 * math.pi * 0.5**3)
 
     def yaw(self, state: RobotState) -> Float[Array, ""]:
         """The heading is a coordinate of its own."""
@@ -111,27 +145,28 @@ class Point(Robot):
 class Ant(Robot):
     """Four legs of two joints; it feels no contacts."""
 
-    name: ClassVar[str] = "ant"
-    start: ClassVar[tuple[float, ...]] = (0, 0, 0.55, 1, 0, 0, 0, 0, 1, 0, -1, 0, -1, 0, 1)
-    nv: ClassVar[int] = 14
-    control: ClassVar[tuple[float, ...]] = (150.0,) * 8
-    standing: ClassVar[tuple[float, float]] = (0.2, 1.0)
+    name = "ant"
+    start = (0, 0, 0.55, 1, 0, 0, 0, 0, 1, 0, -1, 0, -1, 0, 1)
+    nv = 14
+    control = (150.0,) * 8
+    standing = (0.2, 1.0)
 
 
 @dataclass(frozen=True)
 class Humanoid(Robot):
     """Two legs of three joints, two arms of two; it feels the contact wrench on each of 11 bodies (world included)."""
 
-    name: ClassVar[str] = "humanoid"
-    start: ClassVar[tuple[float, ...]] = (0, 0, 1.4, 1, 0, 0, 0, *(0.0,) * 10)
-    nv: ClassVar[int] = 16
-    control: ClassVar[tuple[float, ...]] = (100.0,) * 6 + (20.0,) * 4
-    standing: ClassVar[tuple[float, float]] = (0.8, 2.0)
-    wrench_size: ClassVar[int] = 66
+    name = "humanoid"
+    start = (0, 0, 1.4, 1, 0, 0, 0, *(0.0,) * 10)
+    nv = 16
+    control = (100.0,) * 6 + (20.0,) * 4
+    standing = (0.8, 2.0)
+    further = ("cfrc_ext",)
+    extra_size = 66
 
     def effort(self, state: RobotState, action: Float[Array, " a"]) -> Float[Array, ""]:
         """0.2 alive - ½·10⁻³·Σa² - ½·10⁻⁵·Σclip(wrench, -1, 1)²."""
-        bump = jnp.sum(jnp.clip(state.wrench, -1, 1) ** 2)
+        bump = jnp.sum(jnp.clip(state.extra, -1, 1) ** 2)
         return 0.2 - 0.5e-3 * jnp.sum(action**2) - 0.5e-5 * bump
 
 

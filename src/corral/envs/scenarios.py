@@ -70,7 +70,8 @@ class Scenario:
         action = jnp.where(broken, 0.0, action)
         state = RobotState(*(jnp.where(broken, 0.0, part) for part in state))
         fallen = broken | self.robot.fallen(state)
-        effort = self.control(action) / np.asarray(self.robot.control, np.float32)
+        half_range = np.asarray(self.robot.control, np.float32)
+        effort = self.control(action) / half_range if self.task.clips_effort else action
         score = self.task.score(self.robot, episode.layout, state, effort, fallen)
         episode = Episode(episode.time + 1, episode.length, score.layout)
         terminated = fallen | score.done

@@ -6,7 +6,7 @@ A task knows neither engines nor time; `scenarios.py` joins it to a robot and a 
 import abc
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,9 @@ class Task(abc.ABC):
     """If given, the length of each episode is drawn uniformly from min_steps..max_steps; None: it is max_steps."""
     raw_actions: bool = False
     """Take actions in control units and do not clip them, as the code released with the paper did for the Point."""
+
+    clips_effort: ClassVar[bool] = True
+    """Whether `score` sees actions clipped to [-1, 1], as the controls are, or as the policy drew them."""
 
     def __post_init__(self) -> None:
         require(self.limit >= 0, f"limit must not be negative, got {self.limit}")

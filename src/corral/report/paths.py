@@ -32,6 +32,8 @@ def play(run: Run) -> dict[str, Any]:
         policy, _ = run.directory.policy(run.config, scenario.spec)
     except CorralError as error:
         return {"missing": str(error)}
+    if not isinstance(scenario.task, Circle | Gather):
+        return {"missing": f"there is no map of {run.config.env}"}
     trajectories = record(scenario, policy_actor(policy, _SEED), EPISODES, _SEED)
     return {"map": _map(scenario), "episodes": [_episode(t) for t in trajectories]}
 

@@ -82,7 +82,7 @@ def compare(scenario, height, impl="jax"):
         "qvel": np.abs(found_qvel - expected_qvel).max(axis=1),
         "com": np.abs(own[:, -3:] - com).max(axis=1),
     }
-    if robot.wrench_size:
+    if robot.extra_size:
         felt = own[:, size - 69 : -3]
         worst["wrench"] = np.abs(felt - np.clip(wrench, -1, 1)).max(axis=1)
     assert np.isfinite(timestep.obs).all()

@@ -3,7 +3,7 @@ import pytest
 
 from corral.envs import registry
 from corral.errors import CorralError
-from corral.report.render.record import random_actor, record
+from corral.report.render.record import random_actor, record, speeds
 
 AHEAD = 0.6 * 0.04 / (0.04 + np.pi / 6)  # the Point's centre of mass: a box of 0.04 m³ on a ball of radius ½
 
@@ -93,3 +93,20 @@ def test_bad_arguments_are_named():
         record(scenario, actor, steps=-1)
     with pytest.raises(CorralError, match=r"the actor's actions must have shape \(1, 2\), got \(1, 3\)"):
         record(scenario, lambda obs: np.zeros((1, 3), np.float32))
+
+
+@pytest.mark.parametrize("name", ["ant-velocity", "swimmer-velocity"])
+def test_a_robot_from_a_file_is_recorded_beyond_what_it_observes(name):
+    """It does not observe how far it has come; its speed is the way of a step over its time."""
+    scenario = registry.scenario(name, threshold=0.1)
+    robot = scenario.robot
+    (t,) = record(scenario, random_actor(scenario, 0), seed=1, steps=20)
+    assert t.qpos.shape == (t.steps + 1, len(robot.start))
+    speed = speeds(scenario.task, t)[1:]
+    np.testing.assert_array_equal(speed > 0.1, t.costly)
+    assert t.costly.any()
+    if name == "swimmer-velocity":  # 4 · 0.01 s; the centre of mass is not the point qpos[0]
+        np.testing.assert_allclose(speed, np.diff(t.qpos[:, 0]) / 0.04, atol=1e-4)
+        assert np.ptp(t.com[:, 1]) > 0
+    (again,) = record(scenario, random_actor(scenario, 0), seed=1, steps=20)
+    np.testing.assert_array_equal(t.qpos, again.qpos)

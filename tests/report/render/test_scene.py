@@ -202,3 +202,36 @@ def test_a_named_film_stands_still_and_shows_the_name_and_the_path_red_where_it_
         near = end[row - 1 : row + 2, column - 1 : column + 2].reshape(-1, 3).astype(float)
         assert (near[:, 0] > near[:, 2] + 40).any() == costly
         assert near.max(axis=1).min() < start[row, column].max() - 20  # darker than the bare floor
+
+
+@pytest.mark.parametrize("name", [f"{robot}-velocity" for robot in ("ant", "halfcheetah", "hopper", "swimmer")])
+def test_a_robot_from_a_file_is_seen_from_its_right_wherever_it_runs(camera, name):
+    """Its own colours, brown, in the middle of the picture; grey floor left and right of it, also far from the origin."""
+    photographer = camera(name)
+    robot = photographer.scenario.robot
+    for x in (0.0, 300.0):
+        qpos = np.array(robot.start)
+        qpos[0] += x
+        view = view_of(photographer.scenario, np.array([x, 0, 0]))
+        assert (view.target[0], view.azimuth) == (x, 90)
+        picture = photographer.picture(qpos, view, *NOTHING).astype(int)
+        brown = picture[..., 0] > picture[..., 2] + 40
+        rows, columns = np.nonzero(brown)
+        assert brown.sum() > 200
+        assert 0 < rows.min() < rows.max() < HEIGHT - 1
+        assert 0 < columns.min() < columns.max() < WIDTH - 1
+        assert all(is_grey(picture[HEIGHT - 10, column]) for column in (5, WIDTH - 5))
+
+
+def test_a_film_of_a_robot_from_a_file_is_in_real_time_and_tells_the_speed(camera):
+    photographer = camera("halfcheetah-velocity", "CPO")
+    captions = []
+    picture = photographer.picture
+    photographer.picture = lambda *parts: captions.append(parts[4]) or picture(*parts)
+    episode = walk(2)._replace(qpos=np.zeros((3, 9)), velocity=np.float32([[0, 0, 0], [1, 9, 9], [4, 0, 0]]))
+    # 5 steps of 0.01 s under an action: 20 actions a second.
+    frames = list(photographer.film(episode._replace(costs=np.array([[0.0], [1.0]])), 20.0))
+    assert len(frames) == 2 + 1 + 10
+    names = "step\nreturn\nsteps with vx > 3.2096\nspeed"
+    told = ["0\n0.00\n0 (limit 25)\n0.00", "1\n1.00\n0 (limit 25)\n1.00", "2\n2.00\n1 (limit 25)\n4.00"]
+    assert captions == [(names, f"{lines} (threshold 3.2096)") for lines in told]

@@ -119,3 +119,24 @@ def test_more_episodes_than_fit_are_said_to_be_left_out():
 def test_no_episodes_are_refused():
     with pytest.raises(CorralError, match="trajectories must hold at least one episode"):
         top_down([], registry.scenario("point-circle"))
+
+
+def test_velocity_tasks_show_the_speed_against_the_threshold():
+    run = path([(0, 0), (1, 0), (5, 0)], [0, 1])._replace(velocity=np.float32([[0, 0, 0], [2, 0, 0], [4, 0, 0]]))
+    figure = top_down([run], registry.scenario("halfcheetah-velocity"))
+    (ax,) = figure.axes
+    calm, fast = colour_at(figure, ax, 0.5, 1), colour_at(figure, ax, 1.25, 2.5)
+    assert calm[2] > calm[0] + 0.3  # blue
+    assert fast[0] > fast[2] + 0.3  # red
+    assert ax.lines[-1].get_ydata() == [3.2096, 3.2096]
+    assert ax.get_ylabel() == "speed along x (m/s)"
+    assert figure.get_suptitle().endswith("return 0; steps with vx > 3.2096: 1 (limit 25)")
+
+
+def test_a_robot_that_is_free_in_the_plane_shows_its_path_beside_its_speed():
+    run = path([(0, 0), (3, 0), (3, 4)], [0, 1])._replace(velocity=np.float32([[0, 0, 0], [2, 0, 0], [3, 4, 0]]))
+    figure = top_down([run], registry.scenario("ant-velocity"))
+    speed, above = figure.axes
+    assert speed.lines[1].get_ydata() == [5]  # the end: ‖(3, 4)‖
+    np.testing.assert_allclose(colour_at(figure, above, 1.5, 0), BLUE, atol=0.1)
+    np.testing.assert_allclose(colour_at(figure, above, 3, 2), RED, atol=0.1)

@@ -81,7 +81,7 @@ class MjxEnv(Env):
         # MJX never resets by itself, and Warp does not know the flag that forbids it.
         model.opt.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)
         model.opt.iterations, model.opt.ls_iterations = _ITERATIONS[self.impl]
-        self._sensing = _Simulator(model, self.impl if scenario.robot.wrench_size else "jax", robots)
+        self._sensing = _Simulator(model, self.impl if scenario.robot.extra_size else "jax", robots)
         model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
         self._stepping = _Simulator(model, self.impl, robots)
 
@@ -113,7 +113,7 @@ class MjxEnv(Env):
     ) -> RobotState:
         """Derive centre of mass, its velocity and contact wrenches, which also depend on the control, from a state."""
         model, data = self._sensing.model, self._sensing.data(qpos, qvel, warmstart, control)
-        if self.scenario.robot.wrench_size == 0:
+        if self.scenario.robot.extra_size == 0:
             data = mjx.kinematics(model, data)
             data = mjx.com_pos(model, data)
             data = mjx.com_vel(model, data)

@@ -23,11 +23,16 @@ import mujoco
 import numpy as np
 
 from corral import devices
-from corral.envs.models import compile_model
 from corral.envs.robots import Robot
 from corral.errors import require
 
 _NONE, _VELOCITY = int(mujoco.mjtStage.mjSTAGE_NONE), int(mujoco.mjtStage.mjSTAGE_VEL)
+# As in step.c: where quantities beside qpos and qvel come from.
+_DERIVED, _WITH_CONTACTS, _LEFT = range(3)
+_INTEGRATORS = {
+    int(mujoco.mjtIntegrator.mjINT_RK4): lambda model, data: mujoco.mj_RungeKutta(model, data, 4),
+    int(mujoco.mjtIntegrator.mjINT_EULER): mujoco.mj_Euler,
+}
 _WARNINGS = mujoco.mjtWarning
 _SILENCED = [int(w) for w in (_WARNINGS.mjWARN_BADQPOS, _WARNINGS.mjWARN_BADQVEL, _WARNINGS.mjWARN_BADCTRL)]
 
@@ -40,13 +45,18 @@ class Physics:
     """
 
     def __init__(self, robot: Robot, walls: bool, count: int, threads: int | None = None) -> None:
-        self.model = compile_model(robot.name, walls, listed=not walls)
-        self.states = np.zeros((count, len(robot.start) + robot.nv + 6 + robot.wrench_size))
+        self.model = robot.model(walls, listed=not walls)
+        self.states = np.zeros((count, len(robot.start) + robot.nv + 6 + robot.extra_size))
         self._ends = np.cumsum([len(robot.start), robot.nv, 3, 3])
-        self._feels = robot.wrench_size > 0
+        derived = robot.position == "subtree"
+        self._source = (_WITH_CONTACTS if robot.further else _DERIVED) if derived else _LEFT
+        self._position = 0 if derived else ("x", "torso", "mass").index(robot.position)
+        self._skip, self._further = robot.frame_skip, robot.further
         self._warm = np.zeros((count, robot.nv))
         """Where each robot's constraint solver starts: the accelerations that it found last."""
         self._workspaces: list[mujoco.MjData] = []
+        self._fields: dict[int, tuple[Any, ...]] = {}
+        """For each workspace, by its address: pointers to the further fields, their sizes and their number."""
         self._step_in_c = step_function()
         self._rows = self.states.ctypes.data, self.states.shape[1], self._warm.ctypes.data
         # The pool starts a thread only when there is work for it.
@@ -61,6 +71,10 @@ class Physics:
             for warning in _SILENCED:
                 # MuJoCo prints a warning only the first time; Corral reports a broken robot in `broken` instead.
                 data.warning[warning].number = 1
+            arrays = [getattr(data, name) for name in self._further]
+            pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+            sizes = (ctypes.c_int * len(arrays))(*(array.size for array in arrays))
+            self._fields[data._address] = pointers, sizes, len(arrays)
             self._workspaces.append(data)
         self.threads = count
 
@@ -106,31 +120,52 @@ class Physics:
             return
         engine = self.model._address, workspace._address
         commands = None if controls is None else controls.ctypes.data
-        self._step_in_c(*engine, robots.ctypes.data, len(robots), commands, self._feels, *self._rows)
+        how = self._source, self._position, self._skip, *self._fields[workspace._address]
+        self._step_in_c(*engine, robots.ctypes.data, len(robots), commands, *how, *self._rows)
 
     def _run_in_python(self, data: mujoco.MjData, i: int, control: np.ndarray | None) -> None:
         """Do for robot `i` what one round of the loop in `step.c` does."""
         model = self.model
-        qpos, qvel, com, com_vel, wrench = np.split(self.states[i], self._ends)
+        qpos, qvel, com, com_vel, extra = np.split(self.states[i], self._ends)
         data.qpos[:], data.qvel[:], data.qacc_warmstart[:] = qpos, qvel, self._warm[i]
         data.ctrl[:] = 0 if control is None else control
         if control is not None:
-            mujoco.mj_forwardSkip(model, data, _NONE, 1)
-            mujoco.mj_RungeKutta(model, data, 4)
+            for _ in range(self._skip):
+                mujoco.mj_forwardSkip(model, data, _NONE, 1)
+                _INTEGRATORS.get(model.opt.integrator, mujoco.mj_implicit)(model, data)
             qpos[:], qvel[:] = data.qpos, data.qvel
-        if self._feels:
-            mujoco.mj_step1(model, data)
-            wrench[:] = 0
-            if data.ncon:
-                mujoco.mj_forwardSkip(model, data, _VELOCITY, 0)
-                wrench[:] = data.cfrc_ext.reshape(-1)
+        if self._source == _LEFT:
+            self._read_what_is_left(data, control is None, com, com_vel, extra)
         else:
-            mujoco.mj_kinematics(model, data)
-            mujoco.mj_comPos(model, data)
-            mujoco.mj_comVel(model, data)
-        mujoco.mj_subtreeVel(model, data)
-        com[:], com_vel[:] = data.subtree_com[1], data.subtree_linvel[1]
+            if self._source == _WITH_CONTACTS:
+                mujoco.mj_step1(model, data)
+                extra[:] = 0
+                if data.ncon:
+                    mujoco.mj_forwardSkip(model, data, _VELOCITY, 0)
+                    extra[:] = data.cfrc_ext.reshape(-1)
+            else:
+                mujoco.mj_kinematics(model, data)
+                mujoco.mj_comPos(model, data)
+                mujoco.mj_comVel(model, data)
+            mujoco.mj_subtreeVel(model, data)
+            com[:], com_vel[:] = data.subtree_com[1], data.subtree_linvel[1]
         self._warm[i] = data.qacc_warmstart
+
+    def _read_what_is_left(
+        self, data: mujoco.MjData, fresh: bool, com: np.ndarray, com_vel: np.ndarray, extra: np.ndarray
+    ) -> None:
+        """Position, velocity and further fields of a robot from a file, as its last step, or a fresh start, left them."""
+        model, before = self.model, com.copy()
+        if fresh:
+            mujoco.mj_forward(model, data)
+            data.cfrc_ext[:] = 0
+        elif self._further:
+            mujoco.mj_rnePostConstraint(model, data)
+        mass = model.body_mass @ data.xipos / model.body_mass.sum()
+        com[:] = ((data.qpos[0], 0, 0), data.xpos[1], mass)[self._position]
+        com_vel[:] = 0 if fresh else (com - before) / (self._skip * model.opt.timestep)
+        if self._further:
+            extra[:] = np.concatenate([getattr(data, name).ravel() for name in self._further])
 
 
 def _pieces(count: int, threads: int) -> list[slice]:
@@ -154,8 +189,8 @@ def step_function() -> Any | None:
         function = ctypes.CDLL(str(_library())).corral_step
     except (OSError, subprocess.SubprocessError):
         return None
-    pointer, integer = ctypes.c_void_p, ctypes.c_int
-    function.argtypes = [pointer, pointer, pointer, integer, pointer, integer, pointer, integer, pointer]
+    kinds: Any = {"p": ctypes.c_void_p, "i": ctypes.c_int}
+    function.argtypes = [kinds[k] for k in "pppipiiippipip"]
     function.restype = None
     return function
 

@@ -7,10 +7,12 @@ registered: JAX is not imported before an environment is made.
 import gymnasium
 
 # The name in Gymnasium -> the name in Corral's own registry
+_PAPER = {"Point": "point", "Ant": "ant", "Humanoid": "humanoid"}
+_RUNNERS = {name: name.lower() for name in ("Ant", "HalfCheetah", "Hopper", "Humanoid", "Swimmer", "Walker2d")}
 IDS = {
-    f"corral/{robot.title()}{task.title()}-v0": f"{robot}-{task}"
-    for task in ("circle", "gather")
-    for robot in ("point", "ant", "humanoid")
+    f"corral/{robot}{task}-v0": f"{name}-{task.lower()}"
+    for task, robots in (("Circle", _PAPER), ("Gather", _PAPER), ("Velocity", _RUNNERS))
+    for robot, name in robots.items()
 }
 
 

@@ -5,7 +5,6 @@
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -14,12 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from corral.envs.contract import HostStep
-from corral.envs.engines.vector import slot_keys
-from corral.envs.registry import make_host
-from corral.envs.robots import RobotState
+from corral.envs.contract import HostEnv, HostStep
+from corral.envs.engines.mujoco import ThreadedEnv
+from corral.envs.engines.point import PointEnv
+from corral.envs.engines.vector import VectorEnv, slot_keys
+from corral.envs.mjcf import MjcfRobot
+from corral.envs.robots import Point, RobotState
 from corral.envs.scenarios import Scenario
 from corral.envs.tasks import Objects
+from corral.envs.velocity import Velocity
 from corral.errors import require, require_shape
 from corral.learning import distributions
 from corral.learning.networks import Policy
@@ -36,13 +38,15 @@ class Trajectory(NamedTuple):
     com: np.ndarray
     """(T + 1, 3) centre of mass."""
     objects: np.ndarray
-    """(k, 2) positions of the objects: apples, then bombs; k = 0 in Circle."""
+    """(k, 2) positions of the objects: apples, then bombs; k = 0 in tasks without objects."""
     present: np.ndarray
     """(T + 1, k) bool: the object is not caught yet."""
     reward: np.ndarray
     """(T,)"""
     costs: np.ndarray
     """(T, m)"""
+    velocity: np.ndarray = np.zeros((0, 3))
+    """(T + 1, 3) velocity of the point that the task watches; unknown, and zero, for the Point."""
 
     @property
     def steps(self) -> int:
@@ -53,6 +57,12 @@ class Trajectory(NamedTuple):
     def costly(self) -> np.ndarray:
         """(T,) bool: the steps that had a cost under any constraint."""
         return np.any(self.costs > 0, axis=-1)
+
+
+def speeds(task: Velocity, trajectory: Trajectory) -> np.ndarray:
+    """(T + 1,) the speed that a velocity task compares with its threshold."""
+    vx, vy, _ = trajectory.velocity.T
+    return np.hypot(vx, vy) if task.planar else vx
 
 
 def random_actor(scenario: Scenario, seed: int) -> Actor:
@@ -84,21 +94,24 @@ def record(
     leave = jax.jit(jax.vmap(lambda *parts: _left_over(scenario, *parts)))
     made: list[HostStep] = []
     alive: list[np.ndarray] = []
-    with closing(make_host(scenario.name, episodes, **asdict(scenario.task))) as env:
+    with closing(_host(scenario, episodes)) as env:
         obs, active = env.reset(seed), np.ones(episodes, bool)
-        states = [_state(scenario, obs)]
+        states = [_state(env, scenario, obs)]
         layouts = [jax.jit(lambda: _first_layouts(scenario, episodes, seed))()]
         while active.any() and len(made) != steps:
             actions = actor(obs)
             require_shape("the actor's actions", actions, (episodes, scenario.spec.action.size))
-            step = env.step(actions, active)
+            step = env.step(actions, active, restart=False)
             made.append(step)
             alive.append(active)
-            states.append(_state(scenario, step.final_obs))
+            states.append(_state(env, scenario, step.final_obs))
             layouts.append(leave(layouts[-1], states[-1]))
             obs, active = step.obs, active & ~(step.terminated | step.truncated)
     # Axes: episode, step, and so on; rewards and costs begin with the step.
-    qpos, com = (np.stack([np.asarray(getattr(s, name)) for s in states], axis=1) for name in ("qpos", "com"))
+    parts = ("qpos", "com", "com_vel")
+    qpos, com, velocity = (np.stack([np.asarray(getattr(s, name)) for s in states], axis=1) for name in parts)
+    if isinstance(scenario.robot, MjcfRobot):
+        com = _centres(scenario.robot, qpos)
     objects, present = np.zeros((episodes, 0, 2), np.float32), np.zeros((episodes, len(states), 0), bool)
     if isinstance(layouts[0], Objects):
         objects = np.asarray(layouts[0].position)
@@ -110,17 +123,43 @@ def record(
     for i, n in enumerate(lengths):
         after = slice(0, n + 1)
         states_of_i = qpos[i, after], com[i, after], objects[i], present[i, after]
-        trajectories.append(Trajectory(*states_of_i, rewards[:n, i].copy(), costs[:n, i].copy()))
+        earned = rewards[:n, i].copy(), costs[:n, i].copy()
+        trajectories.append(Trajectory(*states_of_i, *earned, velocity[i, after]))
     return trajectories
 
 
-def _state(scenario: Scenario, obs: np.ndarray) -> RobotState:
-    """The states of n robots from their observations (n, o); fields that observations lack are zero: layouts need none."""
+def _host(scenario: Scenario, episodes: int) -> HostEnv:
+    """The scenario on the host: a robot of the registry, or one of the user's own."""
+    if isinstance(scenario.robot, Point):
+        return VectorEnv(PointEnv(scenario), episodes)
+    return ThreadedEnv(scenario, episodes)
+
+
+def _state(env: HostEnv, scenario: Scenario, obs: np.ndarray) -> RobotState:
+    """The states of n robots: the simulation's own, zero where it broke; for the Point from its observations (n, o)."""
     robot = scenario.robot
-    nq, nv, own = len(robot.start), robot.nv, robot.observation_size
-    known = obs[:, :nq], obs[:, nq : nq + nv], obs[:, own - 3 : own]
-    unknown = (np.zeros((len(obs), size), np.float32) for size in (3, robot.wrench_size))
-    return RobotState(*map(jnp.asarray, (*known, *unknown)))
+    if isinstance(env, ThreadedEnv):
+        rows = env.physics.states.astype(np.float32)
+        rows[~np.isfinite(rows).all(axis=1)] = 0
+        parts = np.split(rows, np.cumsum([len(robot.start), robot.nv, 3, 3]), axis=1)
+    else:
+        own, blank = robot.observation_size, np.zeros((len(obs), 3), np.float32)
+        parts = [obs[:, :3], obs[:, 3:6], obs[:, own - 3 : own], blank, blank[:, :0]]
+    return RobotState(*map(jnp.asarray, parts))
+
+
+def _centres(robot: MjcfRobot, qpos: np.ndarray) -> np.ndarray:
+    """(n, T + 1, 3) centres of mass: the point that the task of a robot from a file watches may be another."""
+    import mujoco
+
+    model, centres = robot.model(), np.zeros((*qpos.shape[:2], 3), np.float32)
+    data = mujoco.MjData(model)
+    for place in np.ndindex(qpos.shape[:2]):
+        data.qpos[:] = qpos[place]
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_comPos(model, data)
+        centres[place] = data.subtree_com[0]
+    return centres
 
 
 def _first_layouts(scenario: Scenario, episodes: int, seed: int) -> Any:

@@ -1,9 +1,11 @@
 """Pictures and films of a scenario in three dimensions: its MuJoCo model, with the marks of the task added.
 
-Circle shows its target circle on the floor and a translucent panel at each limit; Gather shows its apples and bombs.
+Circle shows its target circle on the floor and a translucent panel at each limit; Gather shows its apples and bombs. A robot
+from an MJCF file brings its own floor, lights and colours.
 """
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -11,16 +13,19 @@ from typing import Any, NamedTuple
 import mujoco
 import numpy as np
 
+from corral.envs.mjcf import MjcfRobot, find, without_log
 from corral.envs.models import mjcf
+from corral.envs.robots import Robot
 from corral.envs.scenarios import Scenario
 from corral.envs.tasks import Circle, Gather
+from corral.envs.velocity import Velocity
 from corral.report.render.gl import gl_backend
-from corral.report.render.record import Trajectory
+from corral.report.render.record import Trajectory, speeds
 
 FIELD_OF_VIEW = 45.0
 """The camera's vertical angle of view, in degrees."""
-# The Ant and the Humanoid are shown in real time; a step of the Point has no duration of its own.
-_STEPS_PER_SECOND = {"point": 5, "ant": 50, "humanoid": 100}
+# Real time; a step of the Point has no duration of its own.
+_STEPS_PER_SECOND = {"point": 5.0, "ant": 50.0, "humanoid": 100.0}
 _LAST_SECONDS = 0.5
 """How long a film stands still at the end of an episode."""
 
@@ -50,7 +55,10 @@ class View(NamedTuple):
 
 
 def view_of(scenario: Scenario, com: np.ndarray | None) -> View:
-    """In Gather the whole arena; in Circle the view from close behind a robot at `com`, or of the whole circle if None."""
+    """In Gather the whole arena; else the view of a robot at `com` from close by; in Circle of the whole circle if None."""
+    if isinstance(scenario.robot, MjcfRobot):
+        assert com is not None
+        return _side_view(scenario.robot, com)
     robot = scenario.robot.name
     if isinstance(scenario.task, Gather):
         if robot == "humanoid":  # small, and easier to see from the front than from the top
@@ -64,13 +72,35 @@ def view_of(scenario: Scenario, com: np.ndarray | None) -> View:
     return View((float(com[0]), float(com[1]), height), distance, 84.0, -22.0)
 
 
+def _side_view(robot: MjcfRobot, com: np.ndarray) -> View:
+    """A robot that runs along x, seen from its right; the distance follows from its size at the start."""
+    model = robot.model()
+    data = mujoco.MjData(model)
+    data.qpos[:] = robot.start
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_comPos(model, data)
+    own = model.geom_bodyid > 0
+    away = np.linalg.norm(data.geom_xpos[own] - data.subtree_com[0], axis=1)
+    size = float(np.max(away + model.geom_rbound[own]))
+    height = float(data.subtree_com[0, 2])
+    return View((float(com[0]), float(com[1]), height), 3.2 * size, 90.0, -15.0)
+
+
+def _steps_per_second(robot: Robot) -> float:
+    if isinstance(robot, MjcfRobot):
+        return 1 / (robot.frame_skip * float(robot.model().opt.timestep))
+    return _STEPS_PER_SECOND[robot.name]
+
+
 def scene_model(scenario: Scenario) -> Any:
     """The robot's `MjModel` with lights, colours and the task's marks; Gather's balls are called `object_<i>`."""
     task = scenario.task
+    if isinstance(scenario.robot, MjcfRobot):
+        return _own_scene(scenario.robot)
     spec = mujoco.MjSpec.from_string(mjcf(scenario.robot.name, isinstance(task, Gather)))
     for geom in spec.geoms:
         geom.rgba = _WALL if geom.name.startswith("wall") else _ROBOT
-    _add_floor_and_sky(spec)
+    _add_floor_and_sky(spec, [spec.geom("floor")])
     _add_light(spec)
     if isinstance(task, Circle):
         _add_panels(spec, task)
@@ -83,18 +113,33 @@ def scene_model(scenario: Scenario) -> Any:
     return spec.compile()
 
 
-def _add_floor_and_sky(spec: Any) -> None:
-    """Add a floor in squares of one metre, which show motion and size, and a pale sky."""
+def _own_scene(robot: MjcfRobot) -> Any:
+    """The model of the robot's file, with its own colours; floors that do not end, the sky and the lamp are ours."""
+    with without_log(), warnings.catch_warnings(action="ignore"):
+        spec = mujoco.MjSpec.from_file(str(find(robot.file)))
+        for old in (*spec.lights, *(t for t in spec.textures if t.type == mujoco.mjtTexture.mjTEXTURE_SKYBOX)):
+            spec.delete(old)
+        spec.worldbody.add_light(type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
+        floors = [geom for geom in spec.geoms if geom.type == mujoco.mjtGeom.mjGEOM_PLANE]
+        for floor in floors:
+            floor.size[:2] = 0
+        _add_floor_and_sky(spec, floors)
+        _add_light(spec)
+        return spec.compile()
+
+
+def _add_floor_and_sky(spec: Any, floors: Sequence[Any]) -> None:
+    """Give the floors squares of one metre, which show motion and size, and add a pale sky."""
     kind, pattern = mujoco.mjtTexture, mujoco.mjtBuiltin
     sky = {"type": kind.mjTEXTURE_SKYBOX, "builtin": pattern.mjBUILTIN_GRADIENT}
-    spec.add_texture(name="sky", rgb1=(0.75, 0.86, 0.97), rgb2=(1, 1, 1), width=256, height=256, **sky)
+    spec.add_texture(name="corral_sky", rgb1=(0.75, 0.86, 0.97), rgb2=(1, 1, 1), width=256, height=256, **sky)
     squares = {"type": kind.mjTEXTURE_2D, "builtin": pattern.mjBUILTIN_CHECKER}
     shades = {"rgb1": (0.86, 0.87, 0.88), "rgb2": (0.93, 0.94, 0.95)}
-    spec.add_texture(name="squares", width=256, height=256, **squares, **shades)
-    floor = spec.add_material(name="floor", texrepeat=(1, 1), texuniform=True, specular=0.1, shininess=0.1)
-    floor.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "squares"
-    spec.geom("floor").rgba = (1, 1, 1, 1)
-    spec.geom("floor").material = "floor"
+    spec.add_texture(name="corral_squares", width=256, height=256, **squares, **shades)
+    material = spec.add_material(name="corral_floor", texrepeat=(1, 1), texuniform=True, specular=0.1, shininess=0.1)
+    material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "corral_squares"
+    for floor in floors:
+        floor.rgba, floor.material = (1, 1, 1, 1), material.name
 
 
 def _add_light(spec: Any) -> None:
@@ -178,7 +223,8 @@ class Photographer:
         `caption` holds the lines of names and the lines of values for the upper left corner.
         """
         self._place(qpos, objects, present)
-        self._data.light_xpos[0, :2] += view.target[:2]  # the lamp, and so the shadows, follow the view
+        still = self._model.light_mode == mujoco.mjtCamLight.mjCAMLIGHT_FIXED.value
+        self._data.light_xpos[still, :2] += view.target[:2]  # the lamps, and so the shadows, follow the view
         camera, everything = self._camera, mujoco.mjtCatBit.mjCAT_ALL.value
         camera.lookat[:] = view.target
         camera.distance, camera.azimuth, camera.elevation = view.distance, view.azimuth, view.elevation
@@ -186,7 +232,7 @@ class Photographer:
         for geom in self._scene.geoms[: self._scene.ngeom]:
             if geom.rgba[3] < 1:
                 geom.category = mujoco.mjtCatBit.mjCAT_DECOR.value  # translucent things cast no shadow
-        self._add_path(path)
+        self._add_path(path, min(0.12, 0.01 * view.distance))
         self._context.make_current()
         mujoco.mjr_render(self._frame, self._scene, self._painter)
         left = mujoco.mjtFont.mjFONT_NORMAL, mujoco.mjtGridPos.mjGRID_TOPLEFT
@@ -207,13 +253,13 @@ class Photographer:
         mujoco.mj_kinematics(self._model, self._data)
         mujoco.mj_camlight(self._model, self._data)
 
-    def _add_path(self, path: Sequence[_Piece]) -> None:
+    def _add_path(self, path: Sequence[_Piece], radius: float) -> None:
         """Add rods on the floor to the scene that is drawn next."""
         rod, free = mujoco.mjtGeom.mjGEOM_CAPSULE, self._scene.geoms[self._scene.ngeom :]
         for (start, end, costly), geom in zip(path, free, strict=False):
             colour = np.array(_COSTLY if costly else _PATH, np.float32)
             mujoco.mjv_initGeom(geom, rod, np.zeros(3), np.zeros(3), np.zeros(9), colour)
-            mujoco.mjv_connector(geom, rod, 0.12, start * [1, 1, 0], end * [1, 1, 0])
+            mujoco.mjv_connector(geom, rod, radius, start * [1, 1, 0], end * [1, 1, 0])
             self._scene.ngeom += 1
 
     def still(self, trajectory: Trajectory) -> np.ndarray:
@@ -225,7 +271,8 @@ class Photographer:
         now, after = int(time), min(int(time) + 1, trajectory.steps)
         parts = trajectory.qpos, trajectory.com
         qpos, com = ((1 - time + now) * part[now] + (time - now) * part[after] for part in parts)
-        view, path = view_of(self.scenario, None if self._name else com), []
+        whole = self._name and isinstance(self.scenario.task, Circle)
+        view, path = view_of(self.scenario, None if whole else com), []
         if self._name:
             places = [*trajectory.com[: now + 1], com]
             path = list(zip(places, places[1:], trajectory.costly.tolist(), strict=False))
@@ -233,7 +280,7 @@ class Photographer:
 
     def film(self, trajectory: Trajectory, frames_per_second: float) -> Iterator[np.ndarray]:
         """`film_length` frames of an episode, with the caption in the corner."""
-        rate, last = _STEPS_PER_SECOND[self.scenario.robot.name] / frames_per_second, trajectory.steps
+        rate, last = _steps_per_second(self.scenario.robot) / frames_per_second, trajectory.steps
         picture, drawn = np.zeros(0), math.ceil(last / rate) + 1
         for frame in range(self.film_length(trajectory, frames_per_second)):
             if frame < drawn:
@@ -243,7 +290,7 @@ class Photographer:
 
     def film_length(self, trajectory: Trajectory, frames_per_second: float) -> int:
         """The number of frames of the episode, with its start and its end."""
-        seconds = trajectory.steps / _STEPS_PER_SECOND[self.scenario.robot.name]
+        seconds = trajectory.steps / _steps_per_second(self.scenario.robot)
         return math.ceil(seconds * frames_per_second) + 1 + round(_LAST_SECONDS * frames_per_second)
 
     def _caption(self, trajectory: Trajectory, step: int) -> tuple[str, str]:
@@ -252,6 +299,9 @@ class Photographer:
         costs = zip(trajectory.costs[:step].sum(axis=0), self._limits, strict=True)
         values = [str(step), f"{trajectory.reward[:step].sum():.2f}"]
         values += [f"{cost:g} (limit {limit:g})" for cost, limit in costs]
+        if isinstance(task := self.scenario.task, Velocity):
+            names.append("speed")
+            values.append(f"{speeds(task, trajectory)[step]:z.2f} (threshold {task.threshold:g})")
         return "\n".join(names), "\n".join(values)
 
     def close(self) -> None:

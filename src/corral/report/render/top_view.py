@@ -1,4 +1,4 @@
-"""Draw recorded episodes from above: the paths with the target circle and the safe region, or with objects and walls."""
+"""Draw recorded episodes: the paths from above, with the marks of the task; in velocity tasks also the speed over time."""
 
 import math
 from collections.abc import Sequence
@@ -9,8 +9,9 @@ import numpy as np
 from corral.envs.models import WALL_HALF_THICKNESS, WALL_INNER
 from corral.envs.scenarios import Scenario
 from corral.envs.tasks import Circle, Gather
+from corral.envs.velocity import Velocity
 from corral.errors import require
-from corral.report.render.record import Trajectory
+from corral.report.render.record import Trajectory, speeds
 from corral.report.style import BLUE, GREEN, GREY, RED, SKY
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ def top_down(
     """Draw the paths of the centre of mass; steps with a cost are red.
 
     Circle: all episodes in one panel, with the target circle and the safe region. Gather: one panel for each of the first
-    12 episodes, with its objects, hollow if they were caught. The heading gives `limits` (the scenario's own if empty) and
-    the `name` of the policy, if there is one.
+    12 episodes, with its objects, hollow if they were caught. Velocity: the speed over time against the threshold, and the
+    paths too if the robot is free in the plane. Other tasks: the paths alone. The heading gives `limits` (the scenario's
+    own if empty) and the `name` of the policy, if there is one.
     """
     require(len(trajectories) > 0, "trajectories must hold at least one episode")
     from matplotlib import rc_context
@@ -37,8 +39,9 @@ def top_down(
     with rc_context(style):
         if isinstance(scenario.task, Gather):
             return _gather_figure(trajectories, scenario.task, heading)
-        assert isinstance(scenario.task, Circle)
-        return _circle_figure(trajectories, scenario.task, heading)
+        if isinstance(scenario.task, Circle):
+            return _circle_figure(trajectories, scenario.task, heading)
+        return _plain_figure(trajectories, scenario, heading)
 
 
 def _heading(trajectories: Sequence[Trajectory], scenario: Scenario, limits: Sequence[float]) -> str:
@@ -101,15 +104,53 @@ def _mark_corners(ax: Any, task: Circle) -> None:
 
 
 def _draw_path(ax: Any, trajectory: Trajectory, alpha: float = 1.0) -> None:
-    """Draw the path from a hollow dot to a full one; steps with a cost are red and lie on top."""
+    """Draw the path from above."""
+    _draw_line(ax, trajectory.com[:, :2], trajectory.costly, alpha)
+
+
+def _draw_line(ax: Any, path: np.ndarray, costly: np.ndarray, alpha: float, width: float = 1.6) -> None:
+    """Draw a line from a hollow dot to a full one; steps with a cost are red and lie on top."""
     from matplotlib.collections import LineCollection
 
-    path, costly = trajectory.com[:, :2], trajectory.costly
     steps = np.stack([path[:-1], path[1:]], axis=1)
     for chosen, colour in ((steps[~costly], BLUE), (steps[costly], RED)):
-        ax.add_collection(LineCollection(list(chosen), colors=colour, lw=1.6, alpha=alpha, zorder=4))
+        ax.add_collection(LineCollection(list(chosen), colors=colour, lw=width, alpha=alpha, zorder=4))
     ax.plot(*path[0], "o", ms=5, mfc="white", mec="black", mew=1, zorder=5)
     ax.plot(*path[-1], "o", ms=4, color="black", zorder=5)
+
+
+def _plain_figure(trajectories: Sequence[Trajectory], scenario: Scenario, heading: str) -> "Figure":
+    """The figure of a task that has no marks on the floor."""
+    from matplotlib.figure import Figure
+
+    alpha = max(0.6, len(trajectories) ** -0.5)
+    velocity = scenario.task if isinstance(scenario.task, Velocity) else None
+    path = velocity is None or velocity.planar
+    figure = Figure(figsize=(8.4 if path and velocity else 6.6, 4.2), layout="constrained")
+    handles = [*_path_handles("path" if path else "speed"), _line(RED, "where it costs", 1.6)]
+    if velocity is not None:
+        _draw_speeds(figure.add_subplot(1, 1 + path, 1), trajectories, velocity, alpha)
+        handles.append(_line("black", f"threshold, {velocity.threshold:g} m/s", 1, ls="--"))
+    if path:
+        ax = figure.add_subplot(1, 1 + (velocity is not None), 1 + (velocity is not None))
+        for trajectory in trajectories:
+            _draw_path(ax, trajectory, alpha)
+        ax.update_datalim([(-1, -1), (1, 1)])  # a robot that hardly moves is not magnified
+        ax.set(xlabel="x (m)", ylabel="y (m)")
+        ax.set_aspect("equal", adjustable="datalim")
+    figure.suptitle(heading, x=0.01, ha="left", fontsize=10)
+    figure.legend(handles=handles, loc="outside right center", frameon=False)
+    return figure
+
+
+def _draw_speeds(ax: Any, trajectories: Sequence[Trajectory], task: Velocity, alpha: float) -> None:
+    """Draw the speed of every episode over its steps, red where it exceeds the threshold."""
+    for trajectory in trajectories:
+        time = np.arange(trajectory.steps + 1)
+        _draw_line(ax, np.stack([time, speeds(task, trajectory)], axis=1), trajectory.costly, alpha, 0.9)
+    ax.axhline(task.threshold, color="black", lw=1, ls="--", zorder=6)
+    ax.set(xlabel="step", ylabel="speed in the plane (m/s)" if task.planar else "speed along x (m/s)")
+    ax.set_xlim(0, max(1, *(t.steps for t in trajectories)))
 
 
 def _gather_figure(trajectories: Sequence[Trajectory], task: Gather, heading: str) -> "Figure":
@@ -164,9 +205,9 @@ def _gather_handles(task: Gather) -> list[Any]:
     ]
 
 
-def _path_handles() -> list[Any]:
+def _path_handles(name: str = "path") -> list[Any]:
     return [
-        _line(BLUE, "path", 1.6),
+        _line(BLUE, name, 1.6),
         _line("black", "start", 0, marker="o", ms=5, mfc="white"),
         _line("black", "end", 0, marker="o", ms=4),
     ]
