@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from corral import envs
+from corral.envs import models
 from corral.envs.engines import mjx as ours
-from corral.envs.engines import physics as c_engine
 from corral.envs.engines.mjx import MjxEnv, MjxState
 from corral.envs.engines.physics import Physics
 from corral.envs.models import compile_model
@@ -98,8 +98,7 @@ def elliptic(monkeypatch):
         model.opt.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
         return model
 
-    for module in (ours, c_engine):
-        monkeypatch.setattr(module, "compile_model", compiled)
+    monkeypatch.setattr(models, "compile_model", compiled)
 
 
 def test_an_ant_steps_as_in_c_in_the_air_and_typically_on_the_ground():
