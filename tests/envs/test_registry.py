@@ -15,8 +15,10 @@ def test_the_defaults_are_the_papers(robot):
     assert (gather.apples, gather.bombs, gather.limit, gather.max_steps) == GATHER[robot]
 
 
-def test_names_are_three_robots_times_two_tasks():
-    assert set(envs.names()) == {f"{r}-{t}" for r in ("point", "ant", "humanoid") for t in ("circle", "gather")}
+def test_names_are_the_paper_s_robots_times_two_tasks_and_six_that_run():
+    paper = {f"{r}-{t}" for r in ("point", "ant", "humanoid") for t in ("circle", "gather")}
+    runners = {f"{r}-velocity" for r in ("ant", "halfcheetah", "hopper", "humanoid", "swimmer", "walker2d")}
+    assert set(envs.names()) == paper | runners
 
 
 def test_parameters_can_be_changed_and_show_in_the_spec():
