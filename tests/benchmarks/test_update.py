@@ -2,9 +2,12 @@
 
 import re
 
+import pytest
+
 from benchmarks.bench import update
 
 
+@pytest.mark.slow
 def test_every_matrix_product_of_every_part_is_in_full_float32_as_in_training():
     for name, part in update.parts(1_000, None).items():
         products = re.findall(r"dot_general.*", part.function.lower(*part.given).as_text())

@@ -26,8 +26,15 @@ def test_the_batch_is_as_large_as_asked_and_made_of_whole_episodes():
     assert trainer.plan(trainer.initial(), plan) == plan
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
-@pytest.mark.parametrize("where", ["host", "device"])
+@pytest.mark.parametrize(
+    ("where", "seeds"),
+    [
+        ("device", 1),
+        ("host", 2),
+        pytest.param("device", 2, marks=pytest.mark.slow),
+        pytest.param("host", 1, marks=pytest.mark.slow),
+    ],
+)
 def test_programs_that_update_are_compiled_before_the_first_batch_of_a_shape(where, seeds, monkeypatch):
     env = Walk() if where == "device" else envs.from_gymnasium(Slide, 2, horizon=5)
     configs = [Config("toy", TRPO(), batch_size=40, networks=TINY, seed=s) for s in range(seeds)]

@@ -38,7 +38,7 @@ def begun(path, config=BASE, rows=0):
 
 
 @pytest.mark.parametrize("algo", [CPO(calibration=0.1), PDO()])
-def test_a_run_of_0_1_0_loads_resumes_and_evaluates(algo, tmp_path):
+def test_a_run_of_0_1_0_loads_and_resumes(algo, tmp_path):
     """Trained by 0.1.0 on Point-Circle with two constraints for 3 iterations; the checkpoint after the second is kept."""
     shutil.copytree(OLD / algo.name, tmp_path / "run")
     run = RunDirectory(tmp_path / "run")
@@ -51,8 +51,6 @@ def test_a_run_of_0_1_0_loads_resumes_and_evaluates(algo, tmp_path):
     policy, source = run.policy(config, make.from_config(config).spec)
     assert source.name == "policy.npz"
     assert policy.log_std.shape == (2,)
-    (found,) = corral.evaluate(tmp_path / "run", episodes=4)
-    assert np.isfinite(found.earned.mean)
     # The third iteration made again, by this version, on this machine: the same up to the order of sums.
     assert loop.resume(tmp_path / "run").iterations == 3
     again = run.metrics()
