@@ -4,8 +4,8 @@ from pathlib import Path
 import jax
 import pytest
 
-# Programs that several tests compile, here and in processes that they start, are compiled once.
-_CACHE = Path(__file__).parents[1] / ".pytest_cache" / "xla"
+# Programs that several tests compile, here and in processes that they start, are compiled once, and once for all clones.
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "corral" / "xla-tests"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

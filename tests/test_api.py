@@ -75,6 +75,7 @@ def test_training_from_python_takes_one_gymnasium_environment_as_it_is():
     assert seeded[0] == seeded[1]
 
 
+@pytest.mark.slow
 def test_a_policy_of_the_command_line_is_loaded_by_its_folder_or_its_file(tmp_path):
     config = Config("point-gather", batch_size=300, iterations=1, networks=TINY)
     loop.run(config, tmp_path / "run")

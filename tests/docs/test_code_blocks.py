@@ -138,7 +138,13 @@ WITH_PYTHON = [p for p in PAGES if p.name not in ELSEWHERE and any(b.language ==
 WITH_SLOW = [page for page in PAGES if any("slow" in b.marks for b in blocks(page))]
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=names(WITH_PYTHON))
+# The README trains too, and is the first that people try: it stays among the quick tests.
+LONG = ("python.md", "your-own-algorithm.md")
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(p, marks=pytest.mark.slow if p.name in LONG else (), id=p.name) for p in WITH_PYTHON]
+)
 def test_python_blocks_run_in_order_and_print_what_the_page_shows(page, tmp_path):
     check(page, tmp_path, slow=False)
 

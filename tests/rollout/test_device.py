@@ -77,6 +77,7 @@ def test_a_batch_of_robots_that_play_again_holds_whole_episodes_in_order():
         assert not batch.truncated[e]  # none of these lasts 20 steps
 
 
+@pytest.mark.slow
 def test_runs_that_play_again_side_by_side_are_what_each_is_alone():
     keys, played = jax.random.split(jax.random.key(8), 3), jnp.asarray([12, 40, 70])
     policies = jax.tree.map(lambda x: jnp.stack([x] * 3), STILL)
@@ -107,6 +108,7 @@ def test_the_cost_of_whole_episodes_is_unbiased_when_robots_play_again():
     assert abs(mean[0] - (2 - 2.0**-19)) < 4 * se[0]
 
 
+@pytest.mark.slow
 def test_asking_now_and_then_whether_all_have_ended_changes_nothing(monkeypatch):
     whole = DeviceSampler(Chain()).episodes(STILL, jax.random.key(2), 30)
     monkeypatch.setattr(device, "_STRETCH", 5)

@@ -37,7 +37,7 @@ def begun(path, config=BASE, rows=0):
 # -- runs of 0.1.0 -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algo", [CPO(calibration=0.1), PDO()])
+@pytest.mark.parametrize("algo", [pytest.param(CPO(calibration=0.1), marks=pytest.mark.slow), PDO()])
 def test_a_run_of_0_1_0_loads_and_resumes(algo, tmp_path):
     """Trained by 0.1.0 on Point-Circle with two constraints for 3 iterations; the checkpoint after the second is kept."""
     shutil.copytree(OLD / algo.name, tmp_path / "run")

@@ -137,6 +137,7 @@ def test_what_is_promised_of_a_discounted_cost_is_what_happens_to_it_whatever_a_
     assert row["promised_on"] == pytest.approx(change, rel=0.1)  # 400 episodes
 
 
+@pytest.mark.slow
 def test_the_step_that_was_judged_is_the_step_that_is_taken_where_observations_are_normalised():
     """Statistics that changed by much after the update would make another policy of it: δ is 0.01."""
     config = Config("point-circle", TRPO(), batch_size=3000, networks=replace(TINY, normalize_observations=True))
