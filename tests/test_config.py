@@ -3,22 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from toys import TOY as BASE
 
 from corral import CorralError
 from corral.algos import CPO, FPO, PDO
-from corral.config import Config, Critic, Networks, Shaping, TrustRegion
-
-BASE = Config(
-    "toy",
-    limit=(2.0,),
-    gamma=0.9,
-    cost_gamma=0.95,
-    gae=0.8,
-    cost_gae=0.7,
-    networks=Networks(hidden=(3,)),
-    trust=TrustRegion(cg_iterations=3),
-)
-
+from corral.config import Critic, Networks, Shaping, TrustRegion
 
 # -- what is refused --------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from corral.config import Config, Critic, Networks, Shaping
+from corral.config import Config, Critic, Networks, Shaping, TrustRegion
 from corral.envs.contract import Box, ConstraintSpec, Env, EnvSpec, Timestep
 
 TINY = Networks(hidden=(8,))
@@ -94,3 +94,16 @@ class Chain(Env):
         ends = jax.random.bernoulli(draw)
         out = Timestep(jnp.ones(1) * t, 1.0 * t, jnp.ones(1), ends, ~ends & (t == 20))
         return ChainState(key, t), out
+
+
+# Every discount and λ has a value of its own, so that none can be taken for another.
+TOY = Config(
+    "toy",
+    limit=(2.0,),
+    gamma=0.9,
+    cost_gamma=0.95,
+    gae=0.8,
+    cost_gae=0.7,
+    networks=Networks(hidden=(3,)),
+    trust=TrustRegion(cg_iterations=3),
+)

@@ -323,7 +323,7 @@ def test_what_an_update_reports_is_what_the_search_found(searching, float64):
     two = jnp.zeros(2)
     for direction, moved in (("-b", True), ("b", False)):
         found = run(*map(jnp.asarray, (directions[direction], REWARD, (0.0, np.inf), True)))
-        step = surrogates.finish(problem.local, found, jnp.zeros(()), two, solution, two)
+        step = surrogates.finish(found, jnp.zeros(()), two, solution, two)
         theta = np.asarray(step.theta)
         np.testing.assert_allclose(step.promised, problem.surrogates(theta)[1:], rtol=1e-9)
         np.testing.assert_allclose(step.kl, problem.kl(theta), rtol=1e-9)

@@ -7,25 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from toys import TOY as BASE
 
 from corral.algos import CPO, FPO, PDO, TRPO
-from corral.config import Config, Networks, Shaping, TrustRegion
+from corral.config import Shaping
 from corral.envs.contract import Box, ConstraintSpec, EnvSpec
 from corral.learning import update
 from corral.learning.estimate import Batch
 from corral.running.programs import numbers, program, with_numbers
-
-BASE = Config(
-    "toy",
-    limit=(2.0,),
-    gamma=0.9,
-    cost_gamma=0.95,
-    gae=0.8,
-    cost_gae=0.7,
-    networks=Networks(hidden=(3,)),
-    trust=TrustRegion(cg_iterations=3),
-)
-
 
 # -- numbers and programs ---------------------------------------------------------------------------------------------
 

@@ -79,4 +79,4 @@ class CPO(Algorithm):
         out_of_reach = (solution.case >= Case.RECOVERY) & (c > 0)
         shrunk = jnp.clip(excess, jnp.minimum(state.excess, 0), jnp.maximum(state.excess, 0))
         excess = jnp.where(out_of_reach, shrunk, excess)
-        return State(excess, aimed), surrogates.finish(local, found, residual, limit, solution, solution.nu)
+        return State(excess, aimed), surrogates.finish(found, residual, limit, solution, solution.nu)

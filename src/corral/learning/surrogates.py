@@ -158,7 +158,6 @@ def search(
 
 
 def finish(
-    local: Local,
     found: line_search.LineSearch,
     cg_residual: Array,
     limit: Float[Array, " m"],
@@ -193,4 +192,4 @@ def unconstrained(
     problem, residual = restricted(local, objective[0] * g + B @ objective[1:], B[:, :0])
     solution = dual.solve(problem.q, problem.r, problem.S, jnp.zeros(0), local.trust.delta)
     found = search(local, problem.step(solution), objective, jnp.full(limit.shape, jnp.inf), jnp.zeros((), bool))
-    return finish(local, found, residual, limit, solution, nu)
+    return finish(found, residual, limit, solution, nu)
