@@ -7,7 +7,7 @@ import csv
 import gzip
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,16 +56,12 @@ def export(experiment: Experiment, scale: str, out: Path) -> list[Path]:
 
 
 def _rows(found: list[tuple[str, RunDirectory]]) -> Iterator[list[str]]:
-    columns = _columns_for(found[0][1].metrics().constraints)
+    columns = log.columns(found[0][1].metrics().constraints, COLUMNS)
     yield ["run", "seed", "iteration", *columns]
     for label, run in found:
         metrics, seed = run.metrics(), str(run.config().seed)
         for values in zip(*(metrics[name] for name in ("iteration", *columns)), strict=True):
             yield [label, seed, *map(_short, values)]
-
-
-def _columns_for(constraints: Sequence[str]) -> list[str]:
-    return [column.format(name) for column in COLUMNS for name in (constraints if "{}" in column else [""])]
 
 
 def _short(value: np.generic) -> str:
@@ -123,7 +119,7 @@ def _read_file(experiment: Experiment, env: str, path: Path) -> Results:
         raise CorralError(f"{path} cannot be read: {error}") from error
     require(header[:3] == ["run", "seed", "iteration"], f"{path}: the first columns must be run, seed, iteration")
     constraints = tuple(log.constraint_names(header))
-    missing = [name for name in _columns_for(constraints) if name not in header]
+    missing = [name for name in log.columns(constraints, COLUMNS) if name not in header]
     require(not missing, f"{path} lacks the column {', '.join(missing)}")
     by_run: dict[tuple[str, int], list[list[str]]] = {}
     for k, row in enumerate(rows):

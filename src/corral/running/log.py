@@ -31,9 +31,9 @@ COLUMNS: tuple[str, ...] = (
 )
 
 
-def columns(constraints: Sequence[str]) -> list[str]:
-    """The columns of a run with these constraints."""
-    return [column.format(name) for column in COLUMNS for name in (constraints if "{}" in column else [""])]
+def columns(constraints: Sequence[str], patterns: Sequence[str] = COLUMNS) -> list[str]:
+    """The columns of a run with these constraints; a pattern with {} gives one for each of them."""
+    return [column.format(name) for column in patterns for name in (constraints if "{}" in column else [""])]
 
 
 def constraint_names(columns: Iterable[str]) -> list[str]:
