@@ -30,7 +30,7 @@ def measure(names: Sequence[str], quick: bool, note: Note) -> Iterator[Row]:
         if quick:
             config = replace(config, batch_size=4 * envs.spec(name).horizon)
         with make.from_config(config) as sampler:
-            row = _row(config, sampler, repeats=2 if quick else 7, steps=10 if quick else 100)
+            row = _row(config, sampler, repeats=2 if quick else 7, steps=10 if quick else 400)
         yield row
 
 

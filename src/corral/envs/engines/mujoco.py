@@ -65,12 +65,13 @@ class ThreadedEnv(HostEnv):
         state = self.physics.states.astype(np.float32)
         with self._on_cpu():
             self._memory, judged, answer = _judge(self.scenario, ask, self._memory, state, actions, active, *given)
-        fields = np.array(judged)
+        fields = np.asarray(judged)
         size, costs = self.spec.observation_size, len(self.spec.constraints)
         final_obs, reward, cost = fields[:, :size], fields[:, size], fields[:, size + 1 : size + 1 + costs]
         terminated, truncated, broken = fields[:, -3:].T > 0
-        obs, ended = final_obs.copy(), np.flatnonzero(terminated | truncated)
+        obs, ended = final_obs, (terminated | truncated).nonzero()[0]
         if restart and len(ended):
+            obs = final_obs.copy()
             obs[ended] = self._start(ended, _FEW if len(ended) <= _FEW else self.num_envs)
             with self._on_cpu():
                 answer = asked(ask, obs, *given)
