@@ -18,6 +18,7 @@ from corral.learning import networks
 from corral.running import loop
 
 
+@pytest.mark.slow
 def test_training_from_python_takes_a_gymnasium_environment_and_the_user_s_own_cost(tmp_path):
     right = corral.Constraint("right", 5.0, cost=lambda obs, action, next_obs, info: float(next_obs[0] > 0.1))
     result = corral.train(
@@ -149,7 +150,7 @@ def test_what_python_had_learned_before_an_error_comes_with_it():
         networks.MLP((1, 4, 1), "relu", jax.random.key(0)),  # all rows
     ],
 )
-@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize("normalised", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_network_of_the_user_s_own_is_trained_saved_and_loaded(net, normalised, tmp_path):
     settings = SLIDE | {"networks": replace(TINY, normalize_observations=normalised)}
     result = corral.train(Slide, corral.CPO(), [corral.Constraint("time", 7.0)], net=net, **settings)

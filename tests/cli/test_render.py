@@ -63,6 +63,7 @@ def test_without_opengl_there_is_a_picture_from_above_and_advice(no_gl, tmp_path
     assert last.endswith("only the picture from above was made")
 
 
+@pytest.mark.slow
 def test_a_film_becomes_a_gif_where_there_is_no_ffmpeg_and_that_is_said(gl, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(render_video, "find_ffmpeg", lambda: None)
     out = tmp_path / "walk.mp4"
@@ -82,6 +83,7 @@ def test_a_film_becomes_a_gif_where_there_is_no_ffmpeg_and_that_is_said(gl, tmp_
     assert red > 4 * 0.8 * green / 2
 
 
+@pytest.mark.slow
 def test_the_film_of_an_episode_that_is_too_long_is_cut_off(gl, tmp_path, monkeypatch):
     monkeypatch.setattr("corral.cli.render._FILM_SECONDS", 1)
     out = tmp_path / "swim.gif"
@@ -117,6 +119,7 @@ def test_the_policy_of_a_run_acts_in_the_environment_of_the_run(gl, tmp_path, ca
     assert report["scene"] == str(out)
 
 
+@pytest.mark.slow
 def test_two_policies_are_shown_side_by_side_from_the_same_starts(gl, tmp_path, capsys):
     trpo = straight_ahead(tmp_path / "free", algo=TRPO(), limit=(3.0,))
     cpo = straight_ahead(tmp_path / "safe", limit=(3.0,))

@@ -5,6 +5,7 @@ import pytest
 from corral.cli import main
 
 
+@pytest.mark.slow
 def test_exact_cpo_reaches_the_optimum_of_the_gridworld_and_draws_it(tmp_path, capsys):
     assert main(["tabular", "--seed", "3", "--out", str(tmp_path), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

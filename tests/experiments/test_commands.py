@@ -30,6 +30,7 @@ def test_both_commands_are_in_the_table():
     assert {"grid", "reproduce"} <= set(COMMANDS)
 
 
+@pytest.mark.slow
 def test_a_finished_grid_is_drawn_without_training(file, finished, capsys):
     assert main(["grid", str(file), "--out", str(finished)]) == 0
     said = capsys.readouterr().out
@@ -74,6 +75,7 @@ def test_the_options_reach_the_plan_and_the_runner(file, tmp_path, monkeypatch):
     assert {job.config.iterations for job in jobs} == {9}
 
 
+@pytest.mark.slow
 def test_reproduce_all_makes_shared_runs_once(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(runner, "run", lambda jobs, progress, how: seen.extend(jobs) or runner.Outcome())
@@ -82,6 +84,7 @@ def test_reproduce_all_makes_shared_runs_once(tmp_path, monkeypatch):
     assert len(seen) == len({job.folder for job in seen}) == 9 * 10
 
 
+@pytest.mark.slow
 def test_figures_are_drawn_from_committed_data_alone(small, finished, tmp_path, monkeypatch, capsys):
     fig1 = replace(small, name="fig1")
     monkeypatch.setattr(spec, "paper", lambda name: fig1)

@@ -141,6 +141,7 @@ def dashed(axes):
     return [(line.get_ydata()[0], line.get_color()) for line in lines]
 
 
+@pytest.mark.slow
 def test_runs_with_limits_of_their_own_have_them_in_their_colours(small, monkeypatch, tmp_path):
     labels = ("CPO", "PDO, ν₀ = 7", "third")
     runs = tuple(replace(small.runs[0], label=label) for label in labels)
@@ -190,6 +191,7 @@ def test_the_lower_panels_end_at_so_many_limits_where_that_is_asked(small, monke
     assert shown.axes[1].get_ylim()[1] == 1.5 * 10
 
 
+@pytest.mark.slow
 def test_drawing_twice_makes_the_same_files(small, tmp_path):
     first = {path.suffix: path.read_bytes() for path in figure.draw(small, [CIRCLE], tmp_path)}
     again = {path.suffix: path.read_bytes() for path in figure.draw(small, [CIRCLE], tmp_path)}

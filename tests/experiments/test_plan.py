@@ -4,6 +4,8 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from corral.algos import CPO, FPO, PDO, TRPO
 from corral.config import Config, Critic, Networks
 from corral.experiments import plan, spec
@@ -64,6 +66,7 @@ def test_runs_have_the_names_that_corral_0_1_0_gave_them():
     assert {key: found[key] for key in FIGURE_ONE} == FIGURE_ONE
 
 
+@pytest.mark.slow
 def test_the_figures_share_their_runs():
     out = Path("out")
     jobs = {name: plan.jobs(spec.paper(name), "paper", out) for name in spec.PAPER}
@@ -112,6 +115,7 @@ def test_runs_of_equal_shape_are_one_program_on_an_accelerator():
     assert [len(program) for program in capped] == [16, 9, 16, 16, 8, 16, 16, 8, 16, 9, 16, 16, 8]
 
 
+@pytest.mark.slow
 def test_on_the_cpus_engine_large_runs_go_alone_and_small_ones_together():
     fig1 = spec.paper("fig1")
     sizes = {

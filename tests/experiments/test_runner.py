@@ -89,6 +89,7 @@ def carry_out(jobs, **how):
     return outcome, console.export_text()
 
 
+@pytest.mark.slow
 def test_every_run_is_made_side_by_side_with_those_of_its_shape(counter, jobs):
     outcome, said = carry_out(jobs)
     assert outcome == runner.Outcome()
@@ -116,6 +117,7 @@ def test_what_is_done_is_skipped_and_more_iterations_continue_it(counter, jobs):
     assert [(s["first_iteration"], s["iterations"]) for s in sessions] == [(0, 3), (3, 2)]
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_ends_up_alone_and_the_others_are_finished(counter, jobs):
     counter.breaks = ("pdo-0",)
     outcome, said = carry_out(jobs)
@@ -156,6 +158,7 @@ def test_the_time_given_is_kept_and_what_was_made_is_saved(counter, jobs, monkey
     assert [job.done for job in jobs] == [3, 3, 0, 0, 0, 0]
 
 
+@pytest.mark.slow
 def test_a_kill_loses_no_more_than_the_iterations_since_the_checkpoint(counter, jobs):
     class Killed(BaseException):
         pass

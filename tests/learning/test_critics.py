@@ -218,6 +218,7 @@ def test_minibatches_of_large_batches_are_random_too(n):
     assert spread == pytest.approx(np.sqrt((n**2 - 1) / 12 * (n - k) / (n - 1) / k), rel=0.1)
 
 
+@pytest.mark.slow
 def test_critics_learn_from_a_single_episode_though_none_can_be_held_out():
     batch, elapsed, returns = noisy_problem(lengths=(48,), gap=0)
     critic = Critic("adam", epochs=5, held_out=0.3, minibatch=20, learning_rate=0.1)
@@ -246,6 +247,7 @@ def test_one_pass_takes_every_row_that_may_be_learned_from_once_and_no_other():
     jax.tree.map(lambda m, g: np.testing.assert_allclose(m, 0.1 * g, rtol=1e-4, atol=1e-6), optimizer[0].mu, gradient)
 
 
+@pytest.mark.slow
 def test_padding_adds_no_steps():
     steps = []
     for gap in (0, 1, 5):

@@ -47,7 +47,7 @@ def test_room_for_more_episodes_than_are_played_changes_nothing():
         np.testing.assert_array_equal(*both, err_msg=name)
 
 
-@pytest.mark.parametrize("robots", [1, 7, 20, 59])
+@pytest.mark.parametrize("robots", [7, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 20, 59))])
 def test_few_robots_that_play_again_play_the_episodes_of_many(robots):
     """An episode of the chain is known by its key alone, whoever plays it and when."""
     key, rows = jax.random.key(5), 200
@@ -101,6 +101,7 @@ def test_of_robots_that_play_again_what_does_not_fit_is_absent_whole(robots):
     assert np.asarray(batch.last).sum() == present.sum()
 
 
+@pytest.mark.slow
 def test_the_cost_of_whole_episodes_is_unbiased_when_robots_play_again():
     batch = alone(Chain(), jax.random.key(7), 500, rows=100_000, room=40_000)
     mean, se = estimate.over_episodes(estimate.episode_sums(batch.costs, batch), batch.present)

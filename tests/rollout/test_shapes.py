@@ -30,7 +30,7 @@ def test_the_batch_is_as_large_as_asked_and_made_of_whole_episodes():
     ("where", "seeds"),
     [
         ("device", 1),
-        ("host", 2),
+        pytest.param("host", 2, marks=pytest.mark.slow),
         pytest.param("device", 2, marks=pytest.mark.slow),
         pytest.param("host", 1, marks=pytest.mark.slow),
     ],

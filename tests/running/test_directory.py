@@ -185,6 +185,7 @@ def test_a_run_killed_before_its_first_iteration_makes_way_for_the_next_try(tmp_
     assert not run.path.exists()
 
 
+@pytest.mark.slow
 def test_training_that_fails_at_its_start_leaves_no_folder_behind(tmp_path, monkeypatch):
     monkeypatch.setattr(make, "from_config", lambda config, threads=None: make.sampler(Walk(poison=1.0)))
     config = replace(BASE, algo=TRPO())
@@ -212,6 +213,7 @@ def test_a_finished_run_goes_on_to_more_iterations(tmp_path, monkeypatch):
         loop.resume(tmp_path / "run", iterations=2)
 
 
+@pytest.mark.slow
 def test_environments_are_closed_however_training_ends(tmp_path, monkeypatch):
     closed = []
 

@@ -129,6 +129,7 @@ def test_what_an_environment_breaks_is_named_and_what_was_learned_is_kept(tmp_pa
     assert list(checkpoint.checkpoints(where / "checkpoints")) == []  # nothing was learned before it
 
 
+@pytest.mark.slow
 def test_what_was_learned_before_the_environment_itself_failed_is_kept(tmp_path):
     limit = [corral.Constraint("time", 7.0)]
     with pytest.raises(RuntimeError, match="motor driver lost") as stopped:
@@ -161,6 +162,7 @@ def slide_id():
     del gymnasium.registry["tests/Slide-v0"]
 
 
+@pytest.mark.slow
 def test_a_gymnasium_id_is_trained_evaluated_and_resumed_from_its_folder_alone(slide_id, tmp_path):
     """It costs 1 a step; `task` goes to gymnasium.make, so an episode is 3 steps here."""
     config = Config(slide_id, iterations=2, batch_size=40, limit=(7.0,), networks=TINY)

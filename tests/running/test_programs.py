@@ -150,6 +150,7 @@ class Compiled:
         return self.update(self.inputs(**other), self.state, self.batch, jax.random.key(1))
 
 
+@pytest.mark.slow
 def test_every_number_of_cpo_changes_the_policy_without_a_new_program():
     """The constraint is in the way and the shaping on, so that all of them matter."""
     shaping = Shaping(horizon=2, steps=1, hidden=2, start=1)

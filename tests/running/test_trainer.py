@@ -19,6 +19,7 @@ from corral.rollout import device
 from corral.running.trainer import Trainer
 
 
+@pytest.mark.slow
 def test_the_matrix_products_of_training_are_in_full_float32_also_where_less_is_the_default(monkeypatch):
     """Conjugate gradients magnify what a GPU's shorter format for products leaves out."""
     traced_under, plain = [], update.update
@@ -34,6 +35,7 @@ def test_the_matrix_products_of_training_are_in_full_float32_also_where_less_is_
     assert set(traced_under) == {"float32"}
 
 
+@pytest.mark.slow
 def test_programs_that_sample_and_learn_may_have_options_of_the_compiler_as_they_do_on_a_gpu(monkeypatch):
     """JAX refuses those of a program that is part of another. An XLA for CPUs knows the options for GPUs."""
     monkeypatch.setattr(devices, "compiler_options", lambda: {"xla_gpu_enable_triton_gemm": False})
@@ -57,6 +59,7 @@ def test_runs_that_cannot_share_a_program_are_refused(changes, message):
         Trainer([BASE, replace(BASE, **changes)], Walk())
 
 
+@pytest.mark.slow
 def test_cpo_recovers_from_violating_two_limits_and_then_holds_both(tmp_path):
     """A policy that starts by walking right breaks both limits at once."""
     config = replace(
@@ -111,7 +114,7 @@ class Latch(Env):
         return Walker(on, t), Timestep(seen, on, on[None], jnp.zeros((), bool), t == 50)
 
 
-@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("ends", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_what_is_promised_of_a_discounted_cost_is_what_happens_to_it_whatever_a_time_limit_is(ends):
     """J_C = p(on at first) Σ_{t<50} 0.99ᵗ, p from the policy itself; c = J_C − d and b must have these units both."""
     config = Config(

@@ -75,6 +75,7 @@ def test_with_discount_zero_cpo_solves_a_contextual_bandit(rng):
     assert_reaches_the_optimum(cmdp, interior_policy(cmdp))
 
 
+@pytest.mark.slow
 def test_where_no_policy_is_feasible_cpo_ends_at_the_safest(rng):
     cmdp = random_cmdp(rng, 6, 3, constraints=1)
     least = safest(cmdp).violation + cmdp.limits[0]

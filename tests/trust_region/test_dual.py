@@ -29,7 +29,7 @@ def assert_certified(batch, solution, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("m", range(9))
+@pytest.mark.parametrize("m", [0, 1, 2, 3, 5, *(pytest.param(m, marks=pytest.mark.slow) for m in (4, 6, 7, 8))])
 def test_every_answer_carries_its_certificate_of_optimality(m, dtype):
     rng = np.random.default_rng([m, np.dtype(dtype).itemsize])
     seen = set()

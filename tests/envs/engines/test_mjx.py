@@ -101,6 +101,7 @@ def elliptic(monkeypatch):
     monkeypatch.setattr(models, "compile_model", compiled)
 
 
+@pytest.mark.slow
 def test_an_ant_steps_as_in_c_in_the_air_and_typically_on_the_ground():
     scenario = envs.scenario("ant-circle")
     air = np.arange(COUNT) % 3 == 0
