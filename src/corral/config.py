@@ -92,6 +92,8 @@ class TrustRegion:
     """Factor between candidates of the line search."""
     candidates: int = 15
     """Candidates of the line search."""
+    honest: bool = False
+    """Judge a step by episodes that it was not computed from: two halves of the batch judge each other's steps."""
 
 
 @dataclass(frozen=True)

@@ -60,23 +60,30 @@ class CPO(Algorithm):
         error = constraints.realised - state.aimed
         rate = jnp.where(constraints.comparable, rate, 0)
         excess = state.excess + rate * (error - state.excess)
+        # An aim above d would not be the limit that was asked for, and one below 0 out of reach of most costs.
+        excess = jnp.clip(excess, 0, jnp.abs(constraints.limit))
         limit = constraints.limit - excess
         c = constraints.value - limit
 
-        g, B = local.gradients()
-        problem, residual = surrogates.restricted(local, g, B)
+        objective = surrogates.unit(len(c))
+        here = surrogates.judged(local, objective, constrained=True)
+        problem = here.problem
         solution = dual.solve(problem.q, problem.r, problem.S, c, local.trust.delta)
         # From outside the limits even the best feasible step may have to give up reward, so no gain is asked of it.
         recovering = solution.case >= Case.FEASIBLE_RECOVERY
-        x = problem.step(solution)
+        z = problem.coordinates(solution)
         # A violation is the distance c_i/‖b_i‖ to the constraint's boundary. Where no step keeps all constraints, the
         # largest violation shrinks; others may grow for it, but not beyond what the largest was.
         size = jnp.sqrt(jnp.diagonal(problem.S))
         largest = jnp.max(jnp.where(size > 0, c / jnp.where(size > 0, size, 1), -jnp.inf), initial=-jnp.inf)
         allowed = jnp.where(solution.case == Case.CONTRADICTORY, largest * size - c, -c)
-        found = surrogates.search(local, x, surrogates.unit(len(c)), jnp.maximum(allowed, 0), recovering)
-        aimed = jnp.where(found.accepted, B.T @ x, 0)
+        found = surrogates.search(
+            local, problem.basis @ z, objective, jnp.maximum(allowed, 0), recovering, here.correction(z)
+        )
+        aimed = found.scale * (problem.D.T @ z)
         out_of_reach = (solution.case >= Case.RECOVERY) & (c > 0)
         shrunk = jnp.clip(excess, jnp.minimum(state.excess, 0), jnp.maximum(state.excess, 0))
         excess = jnp.where(out_of_reach, shrunk, excess)
-        return State(excess, aimed), surrogates.finish(found, residual, limit, solution, solution.nu)
+        return State(excess, aimed), surrogates.finish(
+            found, here.cg_residual, limit, solution, solution.nu, here.terms
+        )

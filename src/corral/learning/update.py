@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from corral.config import Config
 from corral.envs.contract import EnvSpec
-from corral.learning import distributions, estimate, networks, surrogates
+from corral.learning import distributions, estimate, honest, networks, surrogates
 from corral.learning.critics import Critics, fit_critics, make_critics
 from corral.learning.estimate import Batch, masked_mean
 from corral.learning.networks import Policy
@@ -32,6 +32,8 @@ class LearnerState(NamedTuple):
     """Mean episode length of the previous batch, from which the next number of episodes follows."""
     env_steps: UInt32[Array, ""]
     """All steps so far; at 2³² − 1 the count stays where it is."""
+    share: Float[Array, " c"] | None = None
+    """The average share of signal of g and of each b (`corral.learning.honest`); None where steps are judged in-sample."""
 
 
 def limits(config: Config, spec: EnvSpec) -> tuple[Any, ...]:
@@ -57,6 +59,7 @@ def init(config: Config, spec: EnvSpec, key: Key[Array, ""], net: Any | None = N
         value=jnp.zeros(m),
         length=jnp.asarray(spec.horizon, jnp.float32),
         env_steps=jnp.zeros((), jnp.uint32),
+        share=jnp.zeros(1 + m) if config.trust.honest else None,
     )
 
 
@@ -102,7 +105,11 @@ def update(
 
     samples = _samples(batch, advantage, discount)
     flat = networks.flatten(state.policy)
-    here = surrogates.make(flat, samples, config.trust)
+    halves = None
+    if state.share is not None:
+        split = honest.split(batch.episode, batch.present, jax.random.fold_in(key, 2**31 - 1))
+        halves = honest.Halves(*split, state.share, state.iteration)
+    here = surrogates.make(flat, samples, config.trust, halves)
     begins = (state.iteration == config.shaping.start) & config.shape_costs
     constraints = ConstraintValues(constrained, limit, constrained - state.value, (state.iteration > 0) & ~begins)
     algo, step = config.algo.update(state.algo, here, constraints)
@@ -160,6 +167,11 @@ def update(
         "prop2_bound": limit + _proposition_2(config.trust.delta, cost_gamma, epsilon, length),
     }
     new = LearnerState(state.iteration + 1, policy, critics, predictors, algo, constrained, length, counted)
+    if state.share is not None:
+        k = 0 if step.judged is None else len(step.judged.average)
+        average = state.share if step.judged is None else jnp.concatenate([step.judged.average, state.share[k:]])
+        new = new._replace(share=average)
+        metrics["signal"] = average
     return new, metrics
 
 
