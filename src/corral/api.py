@@ -150,8 +150,8 @@ def train(
     constraints = [constraints] if isinstance(constraints, Constraint) else list(constraints)
     name = env if isinstance(env, str) else getattr(getattr(env, "spec", None), "name", "custom")
     ours = isinstance(env, str) and env in envs.names()
-    config = presets.preset(name, preset, algo)
-    if not ours:  # also where an environment of one of our names is handed over
+    config = presets.preset(name, preset, algo, horizon or _stated_horizon(env))
+    if not ours and preset != "corral":  # also where an environment of one of our names is handed over
         config = replace(config, time_limit_ends=False)
     chosen = {"iterations": iterations, "batch_size": batch_size, "seed": seed} | fields
     config = config_file.fill(config, {name: value for name, value in chosen.items() if value is not None})
@@ -192,6 +192,12 @@ def _check(constraints: Sequence[Constraint]) -> None:
         require_finite(f"the limit of {c.name}", c.limit)
         if c.discount is not None:
             require_in(f"the discount of {c.name}", c.discount, 0, 1)
+
+
+def _stated_horizon(env: Any) -> int | None:
+    """The most steps of an episode, where an environment that was handed over says so."""
+    spec = getattr(env, "spec", None)
+    return getattr(spec, "horizon", None) or getattr(spec, "max_episode_steps", None)
 
 
 def _environment(

@@ -54,6 +54,8 @@ class Critic:
     """Adam: samples per step."""
     learning_rate: float = 1e-3
     """Adam: its learning rate."""
+    bootstrap: bool = False
+    """Fit to λ-returns, the advantage estimates plus the old values, instead of the returns that were seen."""
     sees_time: bool = False
     """Give the critics (never the policy) the elapsed fraction of the episode as one more input."""
 

@@ -14,20 +14,9 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from corral.config import Critic, Networks
 from corral.learning.estimate import Batch, masked_mean
-from corral.learning.networks import MLP, apply_stacked, stack_mlps
+from corral.learning.networks import MLP, Scale, apply_stacked, stack_mlps, with_input_scale
 from corral.learning.surrogates import some
 from corral.trust_region import cg, fisher
-
-
-class Scale(NamedTuple):
-    """Mean and deviation of inputs or targets, by column."""
-
-    mean: Float[Array, " c"]
-    std: Float[Array, " c"]
-
-    def unit(self, x: Float[Array, "n c"]) -> Float[Array, "n c"]:
-        """Centred and scaled."""
-        return (x - self.mean) / self.std
 
 
 def _scale(x: Float[Array, "n c"], batch: Batch) -> Scale:
@@ -81,6 +70,8 @@ def fit_critics(
     features = critics.features(batch.obs, elapsed)
     inputs, targets = _scale(features, batch), _scale(returns, batch)
     x, y = inputs.unit(features), targets.unit(returns)
+    if critic.method == "adam":
+        critics = _rescaled(critics, inputs, targets)
     held = _held_out(batch, critic.held_out, jax.random.fold_in(key, 0))
     train, test = batch.valid & ~held[batch.episode], batch.valid & held[batch.episode]
     # A single episode is not held out: the fit is then judged by the rows it is fitted to.
@@ -95,6 +86,19 @@ def fit_critics(
 
     nets, optimizer = _repeated(critics, one_pass, lambda nets: _error(nets, x_kept, y_kept, counts), critic)
     return Critics(nets, inputs, targets, optimizer, critics.sees_time)
+
+
+def _rescaled(critics: Critics, inputs: Scale, targets: Scale) -> Critics:
+    """The same value functions as networks of inputs and targets in other scales, which would otherwise start anew."""
+    old, nets = critics.targets, with_input_scale(critics.nets, critics.inputs, inputs)
+    # t₀ + u₀f = t₁ + u₁f'
+    ratio, shift = old.std / targets.std, (old.mean - targets.mean) / targets.std
+    weight, bias = ratio[:, None, None] * nets.weights[-1], ratio[:, None] * nets.biases[-1] + shift[:, None]
+    moved = eqx.tree_at(lambda n: (n.weights[-1], n.biases[-1]), nets, (weight, bias))
+    # Untrained networks are no function worth keeping: they start in the scales of the first batch.
+    untrained = jnp.all(old.mean == 0) & jnp.all(old.std == 1)
+    kept = jax.tree.map(lambda new, old: jnp.where(untrained, old, new), moved, critics.nets)
+    return eqx.tree_at(lambda c: c.nets, critics, kept)
 
 
 def _held_out(batch: Batch, share: float, key: Key[Array, ""]) -> Bool[Array, " e"]:

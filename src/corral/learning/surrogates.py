@@ -15,10 +15,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from corral.config import TrustRegion
-from corral.learning import distributions, honest
+from corral.learning import distributions
 from corral.learning.honest import Halves
 from corral.learning.networks import Flat
-from corral.trust_region import cg, dual, fisher, line_search, subspace
+from corral.trust_region import cg, crossfit, dual, fisher, line_search, subspace
 
 
 class Samples(NamedTuple):
@@ -47,6 +47,8 @@ class ConstraintValues(NamedTuple):
     """J_C(π_k) − J_C(π_{k−1})."""
     comparable: Bool[Array, ""]
     """Whether the last update caused that change: not in the first iteration, nor where cost shaping has just begun."""
+    se: Float[Array, " m"] | float = 0.0
+    """The standard error of J_C(π_k)."""
 
 
 class Local(NamedTuple):
@@ -108,8 +110,10 @@ class Step(NamedTuple):
     cg_residual: Float[Array, ""]
     """The largest relative residual of the conjugate-gradient solves."""
     search: line_search.LineSearch
-    judged: honest.Terms | None = None
+    judged: crossfit.Terms | None = None
     """The honest terms, where the batch was split."""
+    in_sample: Float[Array, " m"] | None = None
+    """What the batch itself promises for the accepted step: `promised` without the correction."""
 
 
 def make(flat: Flat, samples: Samples, trust: TrustRegion, halves: Halves | None = None) -> Local:
@@ -164,7 +168,7 @@ class Judged(NamedTuple):
     cg_residual: Float[Array, ""]
     optimism: Float[Array, "k c"] | None = None
     """In-sample less honest change of the objective and of each cost, for each direction of the basis; None: not known."""
-    terms: honest.Terms | None = None
+    terms: crossfit.Terms | None = None
 
     def correction(self, z: Float[Array, " k"]) -> Float[Array, " c"] | None:
         """What to add to the surrogates along the step with coordinates z."""
@@ -186,7 +190,8 @@ def judged(local: Local, objective: Float[Array, " c"], constrained: bool) -> Ju
     product = _fisher(local)
     solved = cg.solve(product, jnp.concatenate([Ga[:, :k], Gb[:, :k]], axis=1), iterations=local.trust.cg_iterations)
     V = (solved.x[:, :k], solved.x[:, k:])
-    terms = honest.terms(V, (Ga, Gb), local.halves)
+    halves = local.halves
+    terms = crossfit.terms(V, (Ga, Gb), halves.share[:k], halves.rate, halves.balance)
     mean = (V[0] + V[1]) / 2
     problem, coordinates = subspace.with_terms(mean, product(mean), terms.honest[:, :k])
     optimism = coordinates.T @ (terms.in_sample - terms.honest)
@@ -231,13 +236,15 @@ def finish(
     limit: Float[Array, " m"],
     solution: dual.Solution,
     nu: Float[Array, " m"],
-    judged: honest.Terms | None = None,
+    judged: crossfit.Terms | None = None,
+    correction: Float[Array, " c"] | None = None,
 ) -> Step:
     """The record of an update from its line search."""
     accepted = found.accepted
+    promised = jnp.where(accepted, found.checks.value[2:], 0)
     return Step(
         theta=found.theta,
-        promised=jnp.where(accepted, found.checks.value[2:], 0),
+        promised=promised,
         kl=jnp.where(accepted, found.checks.value[0], 0),
         case=solution.case,
         lam=solution.lam,
@@ -246,6 +253,7 @@ def finish(
         cg_residual=cg_residual,
         search=found,
         judged=judged,
+        in_sample=None if correction is None else promised - found.scale * correction[1:],
     )
 
 
@@ -264,4 +272,4 @@ def unconstrained(
     correction = here.correction(problem.coordinates(solution))
     no_limit, no = jnp.full(limit.shape, jnp.inf), jnp.zeros((), bool)
     found = search(local, problem.step(solution), objective, no_limit, no, correction)
-    return finish(found, here.cg_residual, limit, solution, nu, here.terms)
+    return finish(found, here.cg_residual, limit, solution, nu, here.terms, correction)

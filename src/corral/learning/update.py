@@ -96,6 +96,7 @@ def update(
     gamma = jnp.concatenate([jnp.asarray(config.gamma)[None], cost_gamma])
     lam = jnp.asarray([config.gae] + [config.cost_gae] * m)
     advantage, returns = estimate.advantages(earned, values, after, batch, gamma, lam)
+    targets = jnp.where(valid[:, None], advantage + values, 0) if config.critic.bootstrap else returns
 
     # J and J_C over whole episodes.
     discount = cost_gamma ** batch.t.astype(jnp.float32)[:, None]
@@ -104,14 +105,24 @@ def update(
     cost, constrained, length = mean[1 : 1 + m], mean[1 + m : 1 + 2 * m], mean[-1]
 
     samples = _samples(batch, advantage, discount)
+    if state.share is not None:
+        # A batch without any cost says nothing about how to pay less; what its advantages hold is the critic's error.
+        silent = jnp.all(shaped == 0, axis=0)
+        samples = samples._replace(cost_advantage=jnp.where(silent, 0, samples.cost_advantage))
     flat = networks.flatten(state.policy)
     halves = None
     if state.share is not None:
-        split = honest.split(batch.episode, batch.present, jax.random.fold_in(key, 2**31 - 1))
-        halves = honest.Halves(*split, state.share, state.iteration)
+        chance = jax.random.fold_in(key, 2**31 - 1)
+        halves = honest.split(batch.episode, batch.present, chance, state.share, state.iteration)
     here = surrogates.make(flat, samples, config.trust, halves)
     begins = (state.iteration == config.shaping.start) & config.shape_costs
-    constraints = ConstraintValues(constrained, limit, constrained - state.value, (state.iteration > 0) & ~begins)
+    constraints = ConstraintValues(
+        value=constrained,
+        limit=limit,
+        realised=constrained - state.value,
+        comparable=(state.iteration > 0) & ~begins,
+        se=se[1 + m : 1 + 2 * m],
+    )
     algo, step = config.algo.update(state.algo, here, constraints)
     policy = flat.policy(step.theta)
 
@@ -119,11 +130,11 @@ def update(
     if config.shape_costs:
         predictors = _if_finite(fit_predictors(predictors, batch, ahead, config.shaping), predictors)
     critics = _if_finite(
-        fit_critics(state.critics, batch, elapsed, returns, config.critic, key, config.trust.fisher_fraction),
+        fit_critics(state.critics, batch, elapsed, targets, config.critic, key, config.trust.fisher_fraction),
         state.critics,
     )
     if policy.normalizer is not None:
-        policy = Policy(policy.net, policy.log_std, policy.normalizer.updated(batch.obs, valid.astype(jnp.float32)))
+        policy = policy.seeing(policy.normalizer.updated(batch.obs, valid.astype(jnp.float32)))
 
     epsilon = jnp.max(jnp.abs(samples.cost_advantage), axis=0, initial=0)
     steps = jnp.sum(valid)
@@ -168,10 +179,12 @@ def update(
     }
     new = LearnerState(state.iteration + 1, policy, critics, predictors, algo, constrained, length, counted)
     if state.share is not None:
-        k = 0 if step.judged is None else len(step.judged.average)
-        average = state.share if step.judged is None else jnp.concatenate([step.judged.average, state.share[k:]])
-        new = new._replace(share=average)
-        metrics["signal"] = average
+        metrics |= {"signal": state.share, "in_sample": jnp.full(m, jnp.nan)}
+        if step.judged is not None:  # not by an algorithm that makes its own step
+            known = step.judged.share  # of the objective alone where there are no hard constraints
+            share = jnp.concatenate([known, state.share[len(known) :]])
+            new = new._replace(share=share)
+            metrics |= {"signal": share, "in_sample": step.in_sample}
     return new, metrics
 
 

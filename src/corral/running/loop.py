@@ -102,15 +102,15 @@ class OnDisk(Recorder):
             if found.done:
                 plan = known_plan(found.meta["plan"])
                 now = Position(trainer.stacked(found.states), plan, found.done)
-        self._columns = log.columns(trainer.names)
-        for run in self._runs if self._writes else []:
-            self._logs.append(run.open_log(self._columns, now.done if self._resume else None))
+        for run, config in zip(self._runs, trainer.configs, strict=True) if self._writes else []:
+            columns = log.columns(trainer.names, log.COLUMNS + (log.HONEST if config.trust.honest else ()))
+            self._logs.append(run.open_log(columns, now.done if self._resume else None))
         return now
 
     def record(self, rows: list[Row], now: Position) -> None:
         """Append a row to each run's metrics."""
         for writer, row in zip(self._logs, rows if self._writes else [], strict=True):
-            writer.append({name: row[name] for name in self._columns if name in row})
+            writer.append({name: row[name] for name in writer.columns if name in row})
 
     def save(self, now: Position) -> None:
         """Write a checkpoint of each run."""

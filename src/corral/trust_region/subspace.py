@@ -8,7 +8,7 @@ misses the constraint's boundary bᵀx = −c. Restricted to x = Vy, the subprob
 has the same form with K for H, and its q, r, S are exact: they satisfy Cauchy-Schwarz, and the linearised constraints hold
 for the true B whatever residual CG left.
 
-The linear terms may also be given apart from the metric (`with_terms`): those of `corral.learning.honest` say what y earns
+The linear terms may also be given apart from the metric (`with_terms`): those of `crossfit` say what y earns
 and costs on episodes that V was not computed from, while K, the length of a step, stays what it is.
 """
 
