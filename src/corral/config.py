@@ -51,7 +51,7 @@ class Critic:
     held_out: float = 0.0
     """Share of the episodes kept out of the fit: they choose each network's best pass, and end the fit when none helps."""
     minibatch: int = 4096
-    """Adam: samples per step."""
+    """Adam: samples per step; 0: a twentieth of batch_size."""
     learning_rate: float = 1e-3
     """Adam: its learning rate."""
     bootstrap: bool = False
@@ -236,15 +236,8 @@ def require_not_negative(name: str, value: PerConstraint) -> None:
 
 
 _POSITIVE = ("trust.delta", "critic.step", "critic.learning_rate", "shaping.learning_rate")
-_COUNTS = (
-    "trust.cg_iterations",
-    "trust.candidates",
-    "critic.epochs",
-    "critic.minibatch",
-    "shaping.horizon",
-    "shaping.hidden",
-)
-_NOT_NEGATIVE = ("trust.damping", "shaping.coefficient", "shaping.steps", "shaping.start")
+_COUNTS = ("trust.cg_iterations", "trust.candidates", "critic.epochs", "shaping.horizon", "shaping.hidden")
+_NOT_NEGATIVE = ("critic.minibatch", "trust.damping", "shaping.coefficient", "shaping.steps", "shaping.start")
 
 
 def _floats(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -88,10 +88,9 @@ class CPO(Algorithm):
         allowed = jnp.where(solution.case == Case.CONTRADICTORY, largest * size - c, -c)
         correction = here.correction(z)
         found = surrogates.search(local, problem.basis @ z, objective, jnp.maximum(allowed, 0), recovering, correction)
-        aimed = found.scale * (problem.D.T @ z)
+        aimed = jnp.where(found.accepted, found.scale * (problem.D.T @ z), 0)
         out_of_reach = (solution.case >= Case.RECOVERY) & (c > 0)
-        shrunk = jnp.clip(excess, jnp.minimum(state.excess, 0), jnp.maximum(state.excess, 0))
-        excess = jnp.where(out_of_reach, shrunk, excess)
+        excess = jnp.where(out_of_reach, jnp.minimum(excess, jnp.maximum(state.excess, 0)), excess)
         return State(excess, aimed), surrogates.finish(
             found, here.cg_residual, limit, solution, solution.nu, here.terms, correction
         )

@@ -1,5 +1,6 @@
 """One iteration of learning, (state, batch) → (state, metrics): a pure function, to be jitted and vmapped over seeds."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -129,9 +130,9 @@ def update(
     predictors = state.predictors
     if config.shape_costs:
         predictors = _if_finite(fit_predictors(predictors, batch, ahead, config.shaping), predictors)
+    critic = replace(config.critic, minibatch=config.critic.minibatch or -(-config.batch_size // 20))
     critics = _if_finite(
-        fit_critics(state.critics, batch, elapsed, targets, config.critic, key, config.trust.fisher_fraction),
-        state.critics,
+        fit_critics(state.critics, batch, elapsed, targets, critic, key, config.trust.fisher_fraction), state.critics
     )
     if policy.normalizer is not None:
         policy = policy.seeing(policy.normalizer.updated(batch.obs, valid.astype(jnp.float32)))
