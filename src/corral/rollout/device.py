@@ -244,7 +244,7 @@ def _in_turns(
             episode=episode,
             last=last,
             valid=valid,
-            final_obs=jnp.where(present[:, None], end.final_obs[order], 0),
+            final_obs=end.final_obs[order],
             truncated=present & end.truncated[order],
             present=present,
             broken=broken,
@@ -259,12 +259,35 @@ def _by_robot(seen: _Rows) -> list[Array]:
     return [jnp.moveaxis(x, 0, 2).reshape(x.shape[1], x.shape[2] * x.shape[0], *x.shape[3:]) for x in seen]
 
 
-def _batch(values: list[Array], valid: Bool[Array, "*runs n"], broken: Bool[Array, "*runs n"], **rest: Any) -> Batch:
-    """A batch from its columns; rows that are not valid earn and cost nothing."""
-    obs, action, reward, costs = values
-    reward, costs = jnp.where(valid, reward, 0), jnp.where(valid[..., None], costs, 0)
-    count = jnp.sum(broken, axis=-1, dtype=jnp.int32)
-    return Batch(obs=obs, action=action, reward=reward, costs=costs, valid=valid, broken=count, **rest)
+def _batch(
+    values: list[Array],
+    valid: Bool[Array, "*runs n"],
+    broken: Bool[Array, "*runs n"],
+    final_obs: Float[Array, "*runs e o"],
+    truncated: Bool[Array, "*runs e"],
+    **rest: Any,
+) -> Batch:
+    """A batch from its columns: zeros in rows that are not valid, and after episodes that were not truncated.
+
+    A mask does not undo a NaN that an environment shows once an episode is over, since 0 · NaN = NaN.
+    """
+    obs, action, reward, costs = (_where(valid, x) for x in values)
+    return Batch(
+        obs=obs,
+        action=action,
+        reward=reward,
+        costs=costs,
+        valid=valid,
+        final_obs=_where(truncated, final_obs),
+        truncated=truncated,
+        broken=jnp.sum(broken, axis=-1, dtype=jnp.int32),
+        **rest,
+    )
+
+
+def _where(kept: Bool[Array, "*n"], x: Array) -> Array:
+    """The entries of x (*n, …) that are kept, zeros in place of the others."""
+    return jnp.where(kept.reshape(*kept.shape, *[1] * (x.ndim - kept.ndim)), x, 0)
 
 
 def _stretches(horizon: int, longest: int) -> tuple[int, int]:
@@ -311,10 +334,10 @@ def squeezed(batch: Batch, rows: int) -> Batch:
     (index,) = jnp.nonzero(batch.valid, size=rows, fill_value=len(batch.valid) - 1)
     valid = (jnp.arange(rows) < jnp.sum(batch.valid)) & present[batch.episode[index]]
     return Batch(
-        obs=batch.obs[index],
-        action=batch.action[index],
-        reward=jnp.where(valid, batch.reward[index], 0),
-        costs=jnp.where(valid[:, None], batch.costs[index], 0),
+        obs=_where(valid, batch.obs[index]),
+        action=_where(valid, batch.action[index]),
+        reward=_where(valid, batch.reward[index]),
+        costs=_where(valid, batch.costs[index]),
         t=batch.t[index],
         episode=batch.episode[index],
         last=batch.last[index] & valid,
