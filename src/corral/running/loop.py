@@ -22,6 +22,7 @@ from corral.rollout.shapes import Plan
 from corral.running import directory as folders
 from corral.running import log
 from corral.running.directory import RunDirectory
+from corral.running.refusals import Refusals
 from corral.running.trainer import Row, State, Trainer
 
 
@@ -137,9 +138,10 @@ def loop(
 ) -> Position:
     """Train to the configured number of iterations, or until asked to stop; where training stands then.
 
-    An error of Corral, the environment or the watcher ends the loop with everything saved that was learned before it.
+    An error of Corral, the environment or the watcher ends the loop with everything saved that was learned before it. So
+    does a run whose updates are refused one after the other (`refusals.IN_A_ROW`).
     """
-    now = recorder.start(trainer, watcher.note)
+    now, refusals = recorder.start(trainer, watcher.note), Refusals(trainer.configs)
     total, stop = trainer.config.iterations, False
     try:
         while now.done < total and not stop:
@@ -148,6 +150,7 @@ def loop(
             now = Position(state, plan, now.done + 1)
             recorder.record(rows, now)
             watcher.update(shown(rows))
+            refusals.see(rows)
             stop = asked_to_stop()
             if now.done % checkpoint_every == 0 or now.done == total or stop:
                 recorder.save(now)
