@@ -198,7 +198,7 @@ def test_a_gymnasium_id_is_trained_evaluated_and_resumed_from_its_folder_alone(s
     loop.run(config, tmp_path)
     np.testing.assert_array_equal(log.read(tmp_path)["cost_cost"], [3, 3])
     (found,) = evaluate(tmp_path, episodes=4)
-    assert found.verdict == "met"
+    assert found.verdict == "open"  # always 3, but Gymnasium does not say that it is never more
     assert found.constraints[0].cost.mean == 3
     config_file.save(replace(config, iterations=3), tmp_path / "config.toml")
     assert loop.resume(tmp_path).iterations == 3

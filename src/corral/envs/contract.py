@@ -67,6 +67,8 @@ class ConstraintSpec:
     description: str = ""
     discount: float | None = None
     """γ in the sum Σ γ^t cost_t that `limit` bounds; None: the run's `cost_gamma`, which is 1 by default."""
+    largest: float | None = None
+    """The most that one episode can cost, if it is known: its number of steps, where a step costs 0 or 1."""
 
 
 @dataclass(frozen=True)
