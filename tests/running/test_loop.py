@@ -144,6 +144,7 @@ def test_a_run_whose_updates_are_all_refused_stops_with_its_work_saved_and_says_
 
     monkeypatch.setattr(trainer, "iterate", iterate)
     monkeypatch.setattr(trainer, "plan", lambda state, before: Plan(1, 1, 1))
+    monkeypatch.setattr(trainer, "plan_after", lambda plan, rows: plan)
     folders = [tmp_path / str(s) for s in range(seeds)]
     message = (
         "TRPO with seed 8: the last 50 updates were all refused, so the policy is still that of iteration 3; it is saved. "

@@ -35,6 +35,7 @@ class DeviceSampler(Sampler):
     def __init__(self, env: Env) -> None:
         self.env, self.spec = env, env.spec
         self._mesh = devices.mesh()
+        self._shares = 1 if self._mesh is None else self._mesh.size
 
         def run(policies: Any, seeds: Any, iteration: Any, played: Any, plan: Plan) -> Batch:
             drawn, _ = sampler.keys(seeds, iteration)
@@ -46,7 +47,11 @@ class DeviceSampler(Sampler):
 
     def plan(self, counts: np.ndarray, batch_size: int, before: Plan | None) -> Plan:
         """As the contract says."""
-        return shapes.plan(counts, batch_size, self.spec.horizon, batch_size * 5 // 4, before, self._mesh)
+        return shapes.plan(counts, batch_size, self.spec.horizon, _rows(batch_size), before, self._mesh)
+
+    def after(self, plan: Plan, batch_size: int, steps: int) -> Plan:
+        """As the contract says: with rows for as many steps, but no more than it takes."""
+        return plan._replace(rows=shapes.holding(_rows(batch_size), steps, self._shares))
 
     def shapes(self, order: Order) -> Batch:
         """As the contract says."""
@@ -56,9 +61,17 @@ class DeviceSampler(Sampler):
         return found
 
     def collect(self, order: Order) -> Batch:
-        """As the contract says."""
-        batch: Batch = self._run(*_arguments(order), plan=order.plan)
-        return batch
+        """As the contract says. A batch that outgrows the rows of its plan is sampled again, with more of them.
+
+        The keys are the same and so are the episodes. To drop those that do not fit would bias the means: they are the
+        longest, and often the costliest.
+        """
+        plan, given = order.plan, _arguments(order)
+        while True:
+            batch: Batch = self._run(*given, plan=plan)
+            if np.array_equal(np.asarray(batch.present).sum(axis=1), given[-1]):
+                return batch
+            plan = plan._replace(rows=shapes.holding(plan.rows, plan.rows + 1, self._shares))
 
     def episodes(self, policy: Policy, key: Key[Array, ""], count: int, deterministic: bool = False) -> Batch:
         """As the contract says."""
@@ -69,6 +82,11 @@ class DeviceSampler(Sampler):
     def first_look(self, policy: Policy, batch_size: int) -> Batch:
         """As the contract says."""
         return self.episodes(policy, jax.random.key(0), _FIRST_LOOK)
+
+
+def _rows(batch_size: int) -> int:
+    """The rows to begin with: room for a quarter more than is asked for."""
+    return batch_size * 5 // 4
 
 
 def _arguments(order: Order) -> tuple[Any, ...]:
@@ -325,9 +343,8 @@ def _until_all_ended(
 
 
 def squeezed(batch: Batch, rows: int) -> Batch:
-    """The valid rows of one run's batch in front, in `rows` rows. Episodes that do not fit whole, the last ones, are absent.
-
-    There is room for a quarter more than is asked for, so that hardly ever happens.
+    """The valid rows of one run's batch in front, in `rows` rows. Episodes that do not fit whole, the last ones, are
+    absent.
     """
     lengths = jax.ops.segment_sum(batch.valid.astype(jnp.int32), batch.episode, len(batch.present))
     present = batch.present & (jnp.cumsum(lengths) <= rows)

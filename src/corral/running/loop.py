@@ -41,6 +41,7 @@ class Position(NamedTuple):
 
     state: State
     plan: Plan | None
+    """What the plan of the next iteration follows."""
     done: int
     """Iterations behind it."""
 
@@ -147,7 +148,7 @@ def loop(
         while now.done < total and not stop:
             plan = trainer.plan(now.state, now.plan)
             state, rows = trainer.iterate(now.state, plan)
-            now = Position(state, plan, now.done + 1)
+            now = Position(state, trainer.plan_after(plan, rows), now.done + 1)
             recorder.record(rows, now)
             watcher.update(shown(rows))
             refusals.see(rows)
