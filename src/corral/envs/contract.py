@@ -31,17 +31,23 @@ class Box:
 
     size: int
     low: tuple[float, ...] | None = None
-    """What -1 stands for in a wrapped environment, such as one of Gymnasium's; None: its actions are not mapped."""
+    """What -1 stands for in a wrapped environment, such as one of Gymnasium's; −∞: no bound; None: no bounds at all."""
     high: tuple[float, ...] | None = None
-    """What 1 stands for in the wrapped environment."""
+    """What 1 stands for in the wrapped environment; ∞: no bound."""
     shape: tuple[int, ...] | None = None
     """The shape of the wrapped environment's actions; None: (size,)."""
 
     def outside(self, actions: np.ndarray) -> np.ndarray:
-        """Actions (..., size) as the wrapped environment takes them, clipped to its range."""
+        """Actions (..., size) as the wrapped environment takes them.
+
+        Numbers with two bounds are mapped from [-1, 1] onto their range and clipped; others are clipped to a bound, if any.
+        """
         if self.low is not None:
             low, high = np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
-            actions = low + (np.clip(actions, -1, 1) + 1) / 2 * (high - low)
+            both = np.isfinite(low) & np.isfinite(high)
+            start, width = np.where(both, low, 0), np.subtract(high, low, where=both, out=np.zeros_like(low))
+            mapped = start + (np.clip(actions, -1, 1) + 1) / 2 * width
+            actions = np.where(both, mapped, np.clip(actions, low, high))
         return actions if self.shape is None else actions.reshape(*actions.shape[:-1], *self.shape)
 
 

@@ -30,8 +30,8 @@ def from_gymnasium(
     Safety-Gymnasium). `horizon` is needed where the environment states no `max_episode_steps`. With an id, `parameters`
     are further arguments of `gymnasium.make`.
 
-    Observations are flattened. Actions of a bounded box are mapped from [-1, 1] onto it and clipped. A number from the
-    environment that is not finite raises a CorralError that names it.
+    Observations are flattened. Actions of a box are mapped from [-1, 1] onto its bounds and clipped, number by number where
+    there are bounds. A number from the environment that is not finite raises a CorralError that names it.
     """
     require(num_envs >= 1, f"num_envs must be at least 1, got {num_envs}")
     require(
@@ -75,7 +75,7 @@ class _GymnasiumHost(HostEnv):
                 action: Box | Discrete = Discrete(int(space.n), int(space.start))
             case gymnasium.spaces.Box():
                 bounds = [tuple(map(float, end.ravel())) for end in (space.low, space.high)]
-                low, high = bounds if space.is_bounded() else (None, None)
+                low, high = bounds if np.isfinite(bounds).any() else (None, None)
                 action = Box(int(np.prod(space.shape)), low, high, tuple(space.shape))
             case _:
                 raise CorralError(f"{name} has actions of {space}; only Box and Discrete are supported")
