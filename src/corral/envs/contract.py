@@ -88,6 +88,9 @@ class EnvSpec:
     """No episode has more steps than this."""
     constraints: tuple[ConstraintSpec, ...] = ()
     """The constraints, in the order of the last axis of `costs`."""
+    observation: str | None = None
+    """The observation space of a wrapped environment (`envs.gymnasium.spaces`), from which vectors of `observation_size`
+    numbers are made; None: it hands out such vectors."""
 
 
 class Timestep(NamedTuple):

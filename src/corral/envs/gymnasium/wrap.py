@@ -6,9 +6,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import flatdim, flatten
+from gymnasium.spaces import flatdim
 
 from corral.envs.contract import Box, ConstraintSpec, Discrete, EnvSpec, HostEnv, HostStep
+from corral.envs.gymnasium import spaces
 from corral.errors import CorralError, require
 
 Cost = Callable[[Any, Any, Any, dict[str, Any]], float]
@@ -80,7 +81,10 @@ class _GymnasiumHost(HostEnv):
             case _:
                 raise CorralError(f"{name} has actions of {space}; only Box and Discrete are supported")
         assert horizon is not None
-        self.spec = EnvSpec(name, flatdim(first.observation_space), action, int(horizon), tuple(constraints))
+        seen = first.observation_space
+        self.spec = EnvSpec(
+            name, flatdim(seen), action, int(horizon), tuple(constraints), observation=spaces.to_text(seen)
+        )
         self.num_envs = len(envs)
         self._envs = envs
         self._costs = costs
@@ -151,17 +155,7 @@ class _GymnasiumHost(HostEnv):
                 )
 
     def _flat(self, obs: Any) -> np.ndarray:
-        space = self._envs[0].observation_space
-        try:
-            flat = np.asarray(flatten(space, obs), np.float32)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise CorralError(f"{self.spec.name} handed out an observation that is not of {space}: {error}") from error
-        size = self.spec.observation_size
-        require(
-            flat.shape == (size,),
-            f"{self.spec.name} handed out an observation of {flat.size} numbers, and its observation_space has {size}",
-        )
-        return flat
+        return spaces.flat(self.spec.name, self._envs[0].observation_space, obs, self.spec.observation_size)
 
     def _to_env(self, action: Any) -> Any:
         outside = self.spec.action.outside(np.asarray(action))
