@@ -171,6 +171,20 @@ def test_what_an_environment_shows_after_a_termination_is_in_no_row(robots, how)
         np.testing.assert_array_equal(padding, 0)
 
 
+def test_an_environment_hears_how_many_robots_are_stepped_side_by_side():
+    heard = []
+
+    class Hearing(Chain):
+        def beside(self, count):
+            heard.append(count)
+            return self
+
+    policies = jax.tree.map(lambda x: jnp.stack([x] * 3), STILL)
+    keys = jax.random.split(jax.random.key(8), 3)
+    jax.eval_shape(lambda keys: device.collect(Hearing(), policies, keys, 15, rows=300, room=60), keys)
+    assert heard == [45]
+
+
 @pytest.mark.parametrize(
     ("horizon", "rows", "robots", "expected"),
     [

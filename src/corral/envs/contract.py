@@ -122,6 +122,10 @@ class Env(eqx.Module):
     def spec(self) -> EnvSpec:
         """Sizes, horizon and constraints."""
 
+    def beside(self, count: int) -> "Env":
+        """This environment for `count` robots that are stepped side by side: an engine may need room for all of them."""
+        return self
+
     @abc.abstractmethod
     def reset(self, key: Key[Array, ""]) -> tuple[Any, Float[Array, " o"]]:
         """A fresh start: the state and its observation. The key alone decides both, layout included."""
@@ -165,7 +169,7 @@ class Autoreset(eqx.Module):
         Where an episode ended, `timestep.obs` is the first observation of the next episode and the final observation is
         the last of the ended one; elsewhere the two are equal. All other fields describe the step.
         """
-        stepped, timestep = jax.vmap(self.env.step)(fleet.states, actions)
+        stepped, timestep = jax.vmap(self.env.beside(self.count).step)(fleet.states, actions)
         ended = timestep.terminated | timestep.truncated
 
         def refill() -> tuple[Array, Any, Array]:
@@ -179,7 +183,7 @@ class Autoreset(eqx.Module):
         return Fleet(key, states, spares, used | ended), timestep._replace(obs=obs), timestep.obs
 
     def _draw(self, key: Key[Array, ""]) -> tuple[Any, Float[Array, "n o"]]:
-        states, obs = jax.vmap(self.env.reset)(jax.random.split(key, self.count))
+        states, obs = jax.vmap(self.env.beside(self.count).reset)(jax.random.split(key, self.count))
         return states, obs
 
 

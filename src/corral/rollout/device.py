@@ -114,6 +114,7 @@ def collect(
     its rows would not be valid. With a mesh of devices, each simulates a share of the robots.
     """
     horizon, runs = env.spec.horizon, len(keys)
+    env = env.beside(-(-runs * robots // (1 if mesh is None else mesh.size)))
     start, play = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
     begin, move = (_on_each(mesh, jax.vmap(jax.vmap(f))) for f in (env.reset, env.step))
 
