@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import OrderedDict
 from dataclasses import replace
 
 import equinox as eqx
@@ -9,13 +10,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 from toys import SLIDE, TINY, Slide, Walk
 
 import corral
 from corral import CorralError, envs
 from corral.config import Config, Critic
+from corral.envs.contract import Box, EnvSpec
+from corral.envs.gymnasium.spaces import to_text
 from corral.learning import networks
-from corral.running import loop
+from corral.running import log, loop
 
 
 def test_training_from_python_takes_a_gymnasium_environment_and_the_user_s_own_cost(tmp_path):
@@ -73,6 +77,52 @@ def test_training_from_python_takes_one_gymnasium_environment_as_it_is():
     assert not np.array_equal(*drawn)
     seeded = [result.policy(np.zeros(1), deterministic=False, seed=3) for _ in range(2)]
     assert seeded[0] == seeded[1]
+
+
+SPACES = {
+    "image": spaces.Box(0, 255, (4, 3, 2), np.uint8),
+    "one row": spaces.Box(-1, 1, (1, 3), np.float32),
+    "discrete": spaces.Discrete(5, start=2),
+    "dict": spaces.Dict(
+        {"where": spaces.Box(-1, 1, (2,), np.float64), "mode": spaces.Discrete(3), "at": spaces.Discrete(2)}
+    ),
+    "ordered": spaces.Dict(OrderedDict(z=spaces.Discrete(3), a=spaces.Box(-1, 1, (2, 2)))),
+    "tuple": spaces.Tuple(
+        (spaces.MultiDiscrete([2, 3]), spaces.MultiBinary((2, 2)), spaces.Dict(x=spaces.Discrete(2)))
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SPACES)
+def test_a_policy_takes_what_its_environment_hands_out(kind, tmp_path):
+    space = SPACES[kind]
+
+    class Seeing(Slide):
+        observation_space = space
+
+    spec = envs.from_gymnasium(Seeing, 1, horizon=5).spec
+    policy = networks.make_policy(spec, TINY, jax.random.key(0))
+    result = corral.Result(policy, spec, TINY, log.Metrics({"iteration": np.arange(1)}))
+    result.save(tmp_path / "policy.npz")
+    space.seed(1)
+    seen = [space.sample() for _ in range(20)]
+    for each in (result, corral.Result.load(tmp_path / "policy.npz")):
+        rows = each.policy(np.stack([spaces.flatten(space, obs) for obs in seen]))
+        assert len(np.unique(rows)) > 1
+        for obs, row in zip(seen, rows, strict=True):
+            np.testing.assert_allclose(each.policy(obs), row, rtol=1e-5)
+            np.testing.assert_array_equal(each.policy(obs), each.policy(spaces.flatten(space, obs)))
+
+
+def test_a_policy_says_what_it_takes_where_it_is_given_something_else():
+    space = SPACES["dict"]
+    spec = EnvSpec("seeing", 7, Box(1), 5, observation=to_text(space))
+    policy = networks.make_policy(spec, TINY, jax.random.key(0))
+    result = corral.Result(policy, spec, TINY, log.Metrics({}))
+    with pytest.raises(CorralError, match=r"obs must have shape \(7,\) or \(n, 7\), or be one of Dict.*, got \(3,\)"):
+        result.policy(np.zeros(3))
+    with pytest.raises(CorralError, match="seeing handed out an observation that is not of Dict"):
+        result.policy({"mode": 1})
 
 
 @pytest.mark.slow

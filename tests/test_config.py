@@ -47,6 +47,10 @@ from corral.config import Critic, Networks, Shaping, TrustRegion
         ({"shaping": Shaping(horizon=0)}, "shaping.horizon must be at least 1, got 0"),
         ({"seed": -1}, r"seed must lie in \[0, 2\^32\), got -1"),
         ({"seed": 2**32}, r"seed must lie in \[0, 2\^32\), got 4294967296"),
+        (
+            {"gamma": 1.0, "time_limit_ends": False},
+            "gamma must be below 1 where time_limit_ends is False: .*such as 0.995",
+        ),
         ({"algo": CPO(calibration=1.5)}, r"algo.calibration must lie in \[0, 1\], got 1.5"),
     ],
 )

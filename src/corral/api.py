@@ -14,6 +14,7 @@ import numpy as np
 from corral import envs, presets
 from corral.config import Algorithm, Config, Networks
 from corral.envs.contract import Box, ConstraintSpec, Discrete, Env, EnvSpec, HostEnv
+from corral.envs.gymnasium import spaces
 from corral.errors import require, require_finite, require_in
 from corral.learning import distributions
 from corral.learning.networks import Policy, make_policy
@@ -53,15 +54,19 @@ class Result:
     """One row per iteration, as in metrics.csv."""
 
     def policy(self, obs: Any, *, deterministic: bool = True, seed: int | None = None) -> np.ndarray:
-        """Actions for one observation (o,) or a batch (n, o), as the environment's `step` takes them.
+        """Actions for one observation, as the environment hands it out, or flattened ones (o,) or (n, o).
 
-        The most likely ones, or drawn at random: differently in every call, unless a seed is given.
+        They are as the environment's `step` takes them: the most likely ones, or drawn at random, differently in every call,
+        unless a seed is given.
         """
+        size, space = self.spec.observation_size, self.spec.observation and spaces.from_text(self.spec.observation)
+        if space and spaces.looks_like(space, obs):
+            obs = spaces.flat(self.spec.name, space, obs, size)
         obs = np.asarray(obs, np.float32)
         one = obs.ndim == 1
         require(
-            obs.ndim in (1, 2) and obs.shape[-1] == self.spec.observation_size,
-            f"obs must have shape ({self.spec.observation_size},) or (n, {self.spec.observation_size}), got {obs.shape}",
+            obs.ndim in (1, 2) and obs.shape[-1] == size,
+            f"obs must have shape ({size},) or (n, {size}){f', or be one of {space}' if space else ''}, got {obs.shape}",
         )
         seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
         drawn = np.asarray(_act(self.module, jnp.atleast_2d(obs), jax.random.key(seed), deterministic))

@@ -167,7 +167,7 @@ class Config:
     """Limits of the constraints, in their order, in units of the cost's return; empty keeps the environment's. A Gymnasium
     id has a constraint if it has a limit here: on the cost in its `info`."""
     gamma: float = 0.995
-    """Discount of rewards."""
+    """Discount of rewards; 1 only with `time_limit_ends`."""
     cost_gamma: float = 1.0
     """Discount of costs, in the limit and in their values: 1 constrains the plain sum over an episode."""
     gae: float = 0.95
@@ -204,6 +204,12 @@ class Config:
         )
         for name in ("gamma", "cost_gamma", "gae", "cost_gae"):
             require_in(name, getattr(self, name), 0, 1)
+        require(
+            self.gamma < 1 or self.time_limit_ends,
+            "gamma must be below 1 where time_limit_ends is False: returns then go on beyond the time limit with the "
+            "critic's value, and without a discount each fit adds an episode to it, without end. Choose a gamma such as "
+            "0.995, or time_limit_ends True",
+        )
         for name, value in _floats(self):
             require(math.isfinite(value), f"{name} must be a finite number, got {value}")
         require_in("trust.fisher_fraction", self.trust.fisher_fraction, 0, 1, closed="(]")

@@ -75,7 +75,7 @@ def make(name: str, *, impl: str | None = None, robots: int = 16384, **changed: 
     """A functional environment: kinematic for the Point, MJX for the others.
 
     `impl` is MJX's implementation, "warp" or "jax"; None takes Warp where it can run. Warp keeps room for `robots`
-    robots at once. Other keywords are task parameters.
+    robots at once, and a rollout of more for all of them. Other keywords are task parameters.
     """
     definition = scenario(name, **changed)
     if definition.robot.name == "point":

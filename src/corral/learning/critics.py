@@ -36,6 +36,7 @@ class Critics(eqx.Module):
     inputs: Scale
     targets: Scale
     optimizer: optax.OptState
+    """Of each network its own: every array has a leading axis, as those of `nets` have."""
     sees_time: bool = eqx.field(static=True)
 
     def features(self, obs: Float[Array, "n o"], elapsed: Float[Array, " n"]) -> Float[Array, "n i"]:
@@ -53,7 +54,7 @@ def make_critics(observation_size: int, m: int, networks: Networks, critic: Crit
     i = observation_size + critic.sees_time
     nets = stack_mlps(1 + m, (i, *networks.hidden, 1), networks.activation, key)
     zero, one = jnp.zeros, jnp.ones
-    optimizer = optax.adam(critic.learning_rate).init(eqx.filter(nets, eqx.is_inexact_array))
+    optimizer = jax.vmap(optax.adam(critic.learning_rate).init)(eqx.filter(nets, eqx.is_inexact_array))
     return Critics(nets, Scale(zero(i), one(i)), Scale(zero(1 + m), one(1 + m)), optimizer, critic.sees_time)
 
 
@@ -126,7 +127,8 @@ def _first(rows: Bool[Array, " n"], room: int) -> tuple[Int[Array, " k"], Bool[A
 class _Fit(NamedTuple):
     nets: MLP
     optimizer: optax.OptState
-    best: MLP
+    best: tuple[MLP, optax.OptState]
+    """Of each network the parameters and the optimizer after its best pass."""
     best_error: Float[Array, " c"]
     stale: Array
     epoch: Array
@@ -140,8 +142,8 @@ def _repeated(
 ) -> tuple[MLP, optax.OptState]:
     """Make up to `critic.epochs` passes; with held-out episodes, only while they help.
 
-    Each network keeps the parameters of its best pass on the held-out episodes, and the fit ends when no network has
-    improved for two passes.
+    Each network keeps the parameters, and its optimizer the moments, of its best pass on the held-out episodes, and the fit
+    ends when no network has improved for two passes.
     """
     start, static = eqx.partition(critics.nets, eqx.is_inexact_array)
 
@@ -150,20 +152,23 @@ def _repeated(
         moved, optimizer = one_pass(whole)
         nets, _ = eqx.partition(moved, eqx.is_inexact_array)
         if critic.held_out == 0:
-            return _Fit(nets, optimizer, nets, fit.best_error, fit.stale, fit.epoch + 1)
+            return _Fit(nets, optimizer, (nets, optimizer), fit.best_error, fit.stale, fit.epoch + 1)
         found = held_out_error(moved)
         better = found < fit.best_error
         best = jax.tree.map(
-            lambda new, old: jnp.where(better.reshape(-1, *([1] * (new.ndim - 1))), new, old), nets, fit.best
+            lambda new, old: jnp.where(better.reshape(-1, *([1] * (new.ndim - 1))), new, old),
+            (nets, optimizer),
+            fit.best,
         )
         stale = jnp.where(jnp.any(better), 0, fit.stale + 1)
         return _Fit(nets, optimizer, best, jnp.minimum(found, fit.best_error), stale, fit.epoch + 1)
 
     zero = jnp.zeros((), jnp.int32)
-    fit = _Fit(start, critics.optimizer, start, held_out_error(critics.nets), zero, zero)
+    fit = _Fit(start, critics.optimizer, (start, critics.optimizer), held_out_error(critics.nets), zero, zero)
     going_on = lambda f: (f.epoch < critic.epochs) & (f.stale < 2)  # noqa: E731
     fit = step(fit) if critic.epochs == 1 else lax.while_loop(going_on, step, fit)
-    return eqx.combine(fit.best, static), fit.optimizer
+    nets, optimizer = fit.best
+    return eqx.combine(nets, static), optimizer
 
 
 def _error(nets: MLP, x: Float[Array, "n i"], y: Float[Array, "n c"], rows: Array) -> Float[Array, " c"]:
@@ -225,7 +230,7 @@ def _adam_epoch(
         # Where there are fewer rows than a minibatch holds, each counts once.
         new = (place < count) | (k > 0)
         grad = jax.grad(lambda a: jnp.sum(_error(eqx.combine(a, static), x[some], y[some], new)))(arrays)
-        updates, state = adam.update(grad, state)
+        updates, state = jax.vmap(adam.update)(grad, state)
         return optax.apply_updates(arrays, updates), state
 
     arrays, optimizer = lax.fori_loop(0, -(-count // size), step, (arrays, fit.optimizer))
