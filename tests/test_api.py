@@ -51,7 +51,7 @@ def test_training_from_python_takes_a_gymnasium_environment_and_the_user_s_own_c
     ("env", "ends"),
     [("point-circle", True), (envs.make("point-circle"), False), (Slide, False), ("Pendulum-v1", False)],
 )
-def test_a_time_limit_is_an_end_in_the_paper_s_tasks_by_name_only(env, ends, monkeypatch):
+def test_with_the_paper_s_preset_a_time_limit_is_an_end_in_its_tasks_by_name_only(env, ends, monkeypatch):
     seen = []
 
     def trainer(configs, *rest):
@@ -60,8 +60,12 @@ def test_a_time_limit_is_an_end_in_the_paper_s_tasks_by_name_only(env, ends, mon
 
     monkeypatch.setattr("corral.api.Trainer", trainer)
     with pytest.raises(CorralError, match="enough"):
-        corral.train(env, corral.TRPO(), batch_size=40, horizon=5 if env is Slide else None)
+        corral.train(env, corral.TRPO(), batch_size=40, horizon=5 if env is Slide else None, preset="paper")
     assert seen[0].time_limit_ends is ends
+    # With ours it is one where episodes are short, whatever the environment.
+    with pytest.raises(CorralError, match="enough"):
+        corral.train(env, corral.TRPO(), batch_size=40, horizon=5 if env is Slide else None)
+    assert seen[1].time_limit_ends
 
 
 def test_training_from_python_takes_one_gymnasium_environment_as_it_is():
@@ -153,7 +157,7 @@ def test_slips_in_python_are_answered_in_one_line():
     done = subprocess.run([sys.executable, "-c", SLIPS], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
         "algo must be an algorithm with its settings, such as corral.CPO(), got 'cpo'",
-        "preset must be one of paper, corral, got 'papr'",
+        "preset must be one of paper, corral, corral-0.1, got 'papr'",
         "limit must be a list of numbers, got 0.3",
         "iterations must be a whole number, got 2.5",
     ]
@@ -241,12 +245,12 @@ def test_an_unknown_option_is_refused():
 
 
 def test_cpo_learns_point_gather_and_holds_its_limit_from_above_and_from_below():
-    """Untrained, the Point meets 0.4 bombs an episode, four times its limit; CPO brings that down, then earns on the limit.
+    """Untrained, the Point meets 0.24 bombs an episode, over twice its limit; CPO brings that down, then earns on the limit.
 
     Measured over three seeds: bombs 0.094, 0.105 and 0.098 over the last ten iterations, apples 5.7 to 6.2 from about 1.
     """
     result = corral.train("point-gather", corral.CPO(), iterations=30, batch_size=6000, seed=1)
     bombs, earned = result.metrics["cost_bombs"], result.metrics["return"]
-    assert bombs[0] > 0.3
+    assert bombs[0] > 0.2
     assert 0.06 < np.mean(bombs[-10:]) < 0.13
     assert np.mean(earned[-10:]) > 4.5 > 3 * earned[0]

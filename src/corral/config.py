@@ -36,6 +36,8 @@ class Networks:
     """Where the log standard deviation of a Gaussian policy starts, for every action."""
     normalize_observations: bool = False
     """Scale observations by their running mean and deviation (part of the policy and of its checkpoint)."""
+    least_deviation: float = 0.0
+    """Divide observations by this where their deviation is smaller: loud rare inputs would drown the others in noise."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +245,14 @@ def require_not_negative(name: str, value: PerConstraint) -> None:
 
 _POSITIVE = ("trust.delta", "critic.step", "critic.learning_rate", "shaping.learning_rate")
 _COUNTS = ("trust.cg_iterations", "trust.candidates", "critic.epochs", "shaping.horizon", "shaping.hidden")
-_NOT_NEGATIVE = ("critic.minibatch", "trust.damping", "shaping.coefficient", "shaping.steps", "shaping.start")
+_NOT_NEGATIVE = (
+    "networks.least_deviation",
+    "critic.minibatch",
+    "trust.damping",
+    "shaping.coefficient",
+    "shaping.steps",
+    "shaping.start",
+)
 
 
 def _floats(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:

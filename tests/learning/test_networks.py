@@ -88,6 +88,14 @@ def test_the_normaliser_knows_the_mean_and_deviation_of_all_it_has_seen(float64)
     np.testing.assert_array_equal(fresh(jnp.ones((1, 2))), 1)
 
 
+def test_what_varies_little_is_not_made_loud():
+    obs = jnp.asarray([[0.0, 0.0], [0.1, 10.0]] * 20, jnp.float32)
+    blank = networks.Normalizer(jnp.zeros(2), jnp.zeros(2), jnp.zeros(()), 0.5)
+    seen = blank.updated(obs, jnp.ones(40))(obs)
+    # Deviations 0.05 and 5: the first is divided by 0.5 instead.
+    np.testing.assert_allclose(seen[:2], [[-0.1, -1], [0.1, 1]], rtol=1e-5)
+
+
 def test_new_statistics_of_observations_leave_the_policy_as_it_is():
     rng = np.random.default_rng(0)
     spec = EnvSpec("toy", 3, Box(2), 10)

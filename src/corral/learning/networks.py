@@ -103,6 +103,8 @@ class Normalizer(eqx.Module):
     spread: Float[Array, " o"]
     """Sum of squared deviations."""
     count: Float[Array, ""]
+    least: float = eqx.field(static=True, default=0.0)
+    """Inputs that vary by less are divided by this instead of their deviation."""
 
     def __call__(self, obs: Float[Array, "*n o"]) -> Float[Array, "*n o"]:
         """Centre and scale, clipped to ±10 deviations; before any data, no change."""
@@ -114,7 +116,7 @@ class Normalizer(eqx.Module):
         deviation = jnp.sqrt(self.spread / jnp.maximum(self.count, 1))
         # The deviation of an input that never changes is a rounding error.
         varies = deviation > 1e-6 * jnp.abs(self.mean)
-        return Scale(self.mean, jnp.where(varies, deviation, 1))
+        return Scale(self.mean, jnp.where(varies, jnp.maximum(deviation, self.least), 1))
 
     def updated(self, obs: Float[Array, "n o"], weight: Float[Array, " n"]) -> "Normalizer":
         """With a batch added (rows of weight 0 do not count)."""
@@ -129,6 +131,7 @@ class Normalizer(eqx.Module):
             self.mean + shift * n / jnp.maximum(total, 1),
             self.spread + spread + shift**2 * self.count * n / jnp.maximum(total, 1),
             total,
+            self.least,
         )
 
 
@@ -205,7 +208,8 @@ def make_policy(spec: EnvSpec, networks: Networks, key: Key[Array, ""], net: Any
         net = eqx.tree_at(lambda n: n.weights[-1], mlp, 0.1 * mlp.weights[-1])
     else:
         net = adopt(net, o, k)
-    normalizer = Normalizer(jnp.zeros(o), jnp.zeros(o), jnp.zeros(())) if networks.normalize_observations else None
+    blank = Normalizer(jnp.zeros(o), jnp.zeros(o), jnp.zeros(()), networks.least_deviation)
+    normalizer = blank if networks.normalize_observations else None
     log_std = jnp.full(k, networks.log_std, jnp.float32) if isinstance(spec.action, Box) else None
     return Policy(net, log_std, normalizer)
 
