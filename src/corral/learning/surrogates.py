@@ -86,10 +86,11 @@ class Local(NamedTuple):
 
     def gradients_of_halves(self) -> tuple[Float[Array, "p c"], Float[Array, "p c"]]:
         """[g, B] of each half, doubled: their mean is [g, B] of the batch."""
-        assert self.halves is not None, "this batch is not split"
+        halves = self.halves
+        assert halves is not None, "this batch is not split"
 
         def both(theta: Float[Array, " p"]) -> Float[Array, "2 c"]:
-            return jnp.stack([self._surrogates(theta, 1 + sign * self.halves.sign) for sign in (1, -1)])
+            return jnp.stack([self._surrogates(theta, 1 + sign * halves.sign) for sign in (1, -1)])
 
         a, b = jax.jacrev(both)(self.flat.theta)
         return a.T, b.T
