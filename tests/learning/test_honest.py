@@ -15,10 +15,10 @@ PRESENT = np.arange(5) < 4
 
 
 def split(episode, present, seed, iteration=0):
-    return honest.split(episode, present, jax.random.key(seed), jnp.zeros(3), jnp.asarray(iteration, jnp.int32))
+    return honest.split(episode, present, jax.random.key(seed), jnp.zeros((3, 3)), jnp.asarray(iteration, jnp.int32))
 
 
-def test_the_share_is_averaged_over_all_batches_and_then_over_the_last_ten():
+def test_signal_is_averaged_over_all_batches_and_then_over_the_last_ten():
     rates = [float(split(jnp.arange(4), jnp.ones(4, bool), 0, k).rate) for k in (0, 1, 4, 9, 300)]
     np.testing.assert_allclose(rates, [1, 1 / 2, 1 / 5, 1 / 10, 1 / 10])
 
@@ -73,7 +73,7 @@ def test_an_honest_update_is_the_in_sample_one_where_all_episodes_say_the_same(f
     two = jax.tree.map(lambda x: jnp.concatenate([x[rows], x[rows]]), problem.samples)
     two = two._replace(weight=jnp.full(8, 1 / 8), cost_weight=jnp.full((8, 2), 1 / 2))
     sign = jnp.repeat(jnp.asarray([1.0, -1.0]), 4)
-    known = Halves(sign, jnp.ones(()), jnp.ones(3), jnp.asarray(0.1))
+    known = Halves(sign, jnp.ones(()), jnp.zeros((3, 3)), jnp.asarray(1.0))
     plain = surrogates.make(problem.local.flat, two, TrustRegion(cg_iterations=100, damping=1e-3))
     one, other = (surrogates.judged(local, surrogates.unit(2), True) for local in (plain, plain._replace(halves=known)))
     np.testing.assert_allclose(other.problem.q, one.problem.q, rtol=1e-6)

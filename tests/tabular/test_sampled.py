@@ -61,7 +61,7 @@ def test_halves_judge_each_other_without_bias_and_a_batch_judges_itself_by_signa
         a, b = pair[0].T, pair[1].T
         V = a / weight[:, None], b / weight[:, None]
         # M is bounded for the columns that V belongs to, so each stands there a second time.
-        made = crossfit.terms(V, (jnp.tile(a, 2), jnp.tile(b, 2)), jnp.zeros(3))
+        made = crossfit.terms(V, (jnp.tile(a, 2), jnp.tile(b, 2)), jnp.zeros((3, 3)))
         return made.honest[:, 3:], made.in_sample[:, :3]
 
     M, in_sample = (np.asarray(x) for x in jax.jit(jax.vmap(judge))(jnp.asarray(halves)))

@@ -12,11 +12,11 @@ from corral.trust_region import crossfit, dual, subspace
 from corral.trust_region.crossfit import LEAST
 
 
-def terms(Ga, Gb, inverse, k, share=0.0, rate=1.0, balance=1.0):
+def terms(Ga, Gb, inverse, k, before=None, rate=1.0, balance=1.0):
     """The terms for exact solves of the first k columns."""
     Ga, Gb = jnp.asarray(Ga), jnp.asarray(Gb)
     V = inverse @ Ga[:, :k], inverse @ Gb[:, :k]
-    return crossfit.terms(V, (Ga, Gb), jnp.full(k, share), rate, balance)
+    return crossfit.terms(V, (Ga, Gb), jnp.zeros((k, k)) if before is None else before, rate, balance)
 
 
 @pytest.mark.parametrize("count", [4, 5])
@@ -33,7 +33,7 @@ def test_over_all_splits_a_half_judges_the_other_by_pairs_of_different_episodes(
         inside = np.isin(np.arange(count), chosen)
         Ga, Gb = 2 / count * each[inside].sum(0), 2 / count * each[~inside].sum(0)
         made = terms(Ga, Gb, inverse, 1, balance=balance)
-        found.append((float(made.share[0] * made.in_sample[0, 0]), float(made.honest[0, 1])))
+        found.append((float(made.signal[0, 0] * made.in_sample[0, 0]), float(made.honest[0, 1])))
     pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
     own = np.mean([each[i, :, 0] @ inverse @ each[j, :, 0] for i, j in pairs])
     other = np.mean([each[i, :, 0] @ inverse @ each[j, :, 1] for i, j in pairs])
@@ -51,7 +51,7 @@ def test_in_sample_terms_are_too_large_by_the_noise_and_honest_ones_are_not(floa
     Ga, Gb = jnp.asarray(batches.mean(2)[:, 0, :, None]), jnp.asarray(batches.mean(2)[:, 1, :, None])
     made = jax.vmap(lambda a, b: terms(a, b, inverse, 1))(Ga, Gb)
     true, noise = np.sum(g**2 / H), np.sum(deviation**2 / H) / count
-    in_sample, crossed = np.asarray(made.in_sample)[:, 0, 0], np.asarray(made.share * made.in_sample[:, 0])[:, 0]
+    in_sample, crossed = np.asarray(made.in_sample)[:, 0, 0], np.asarray(made.signal * made.in_sample)[:, 0, 0]
     for found, expected in ((in_sample, true + noise), (crossed, true)):
         error = found.std() / np.sqrt(trials)
         assert abs(found.mean() - expected) < 4 * error < 0.05 * (true + noise)
@@ -62,19 +62,28 @@ def test_halves_that_agree_leave_nothing_to_correct(float64):
     # The limit of large batches: M = VᵀG, so the step is the one that is judged in-sample.
     rng = np.random.default_rng(1)
     G = rng.normal(size=(8, 3))
-    made = terms(G, G, np.eye(8), 3, share=1.0, rate=0.1)
-    np.testing.assert_allclose(made.share, 1)
+    made = terms(G, G, np.eye(8), 3)
+    np.testing.assert_allclose(jnp.diagonal(made.signal), 1)
     np.testing.assert_allclose(made.honest, made.in_sample, atol=1e-12)
 
 
-def test_the_share_is_an_average_within_bounds(float64):
-    # Columns: halves that agree (share 1), that say the opposite (−1), and that say nothing.
+def test_shares_and_cosines_are_averages_over_batches(float64):
+    # Columns: halves that agree, that are at right angles, and that say nothing.
     a = np.array([[1.0, 2, 0], [3, 1, 0]])
-    b = np.array([[1.0, -2.1, 0], [3, -1.05, 0]])
-    made = terms(a, b, np.eye(2), 3, share=0.5, rate=0.1)
-    # −2.1·2 − 1.05 against (½·0.1)²·(2² + 1²): far below −1, which is as much as is believed.
-    np.testing.assert_allclose(made.share, [0.5 + 0.1 * 0.5, 0.5 - 0.1 * 1.5, 0.5])
-    np.testing.assert_allclose(made.honest[2], 0)
+    b = np.array([[1.0, -1, 0], [3, 2, 0]])
+    before = jnp.asarray([[0.6, 0.1, 0.7], [0.1, 0.4, 0.7], [0.7, 0.7, 0.5]])
+    made = terms(a, b, np.eye(2), 3, before, rate=0.5)
+    # This batch: a₁·b₁ = 10 of |½(a₁ + b₁)|² = 10; a₂·b₂ = 0 of |(½, 3/2)|² = 5/2; ½(a₁·b₂ + b₁·a₂) = 5 of √(10·5/2) = 5.
+    np.testing.assert_allclose(made.signal, [[0.8, 0.55, 0.7], [0.55, 0.2, 0.7], [0.7, 0.7, 0.5]], atol=1e-12)
+    # In the batch's own sizes; the cosine 0.55 would be larger than √(0.8·0.2)·0.98.
+    most = 0.98 * np.sqrt(0.8 * 0.2)
+    np.testing.assert_allclose(made.honest, [[8, most * 5, 0], [most * 5, 0.5, 0], [0, 0, 0]], atol=1e-12)
+
+
+def test_what_is_beyond_belief_counts_as_the_border(float64):
+    # a·b = −1 of |½(a + b)|² = 0.01: a share of −100.
+    made = terms(np.array([[1.1, 0.0]]).T[:1], np.array([[-0.9]]), np.eye(1), 1, jnp.asarray([[0.5]]), rate=0.1)
+    np.testing.assert_allclose(made.signal, [[0.5 + 0.1 * (-1 - 0.5)]])
 
 
 def test_noise_alone_is_believed_as_little_as_possible_and_cosines_stay_below_one(float64):

@@ -16,8 +16,8 @@ class Halves(NamedTuple):
     """+1 on the rows of half A, −1 on those of B."""
     balance: Float[Array, ""]
     """N²/(4 N_A N_B): 1 for halves of equal size."""
-    share: Float[Array, " c"]
-    """The average share of signal of g and each b so far."""
+    signal: Float[Array, "c c"]
+    """The average relative terms of earlier batches, for g and each b."""
     rate: Float[Array, ""]
     """The weight of this batch in that average."""
 
@@ -26,12 +26,12 @@ def split(
     episode: Int[Array, " n"],
     present: Bool[Array, " e"],
     key: Key[Array, ""],
-    share: Float[Array, " c"],
+    signal: Float[Array, "c c"],
     iteration: Int[Array, ""],
 ) -> Halves:
     """Draw half of the episodes that are present as half A.
 
-    The share of signal is averaged over all iterations at first, later over about the last ten.
+    Signal is averaged over all iterations at first, later over about the last ten.
     """
     drawn = jnp.where(present, jax.random.uniform(key, present.shape), jnp.inf)
     rank = jnp.argsort(jnp.argsort(drawn))
@@ -39,4 +39,4 @@ def split(
     first = count // 2
     sign = jnp.where(rank < first, 1.0, -1.0)
     balance = count**2 / (4.0 * jnp.maximum(first * (count - first), 1))
-    return Halves(sign[episode], balance, share, jnp.maximum(_RATE, 1 / (1.0 + iteration)))
+    return Halves(sign[episode], balance, signal, jnp.maximum(_RATE, 1 / (1.0 + iteration)))

@@ -192,7 +192,7 @@ def judged(local: Local, objective: Float[Array, " c"], constrained: bool) -> Ju
     solved = cg.solve(product, jnp.concatenate([Ga[:, :k], Gb[:, :k]], axis=1), iterations=local.trust.cg_iterations)
     V = (solved.x[:, :k], solved.x[:, k:])
     halves = local.halves
-    terms = crossfit.terms(V, (Ga, Gb), halves.share[:k], halves.rate, halves.balance)
+    terms = crossfit.terms(V, (Ga, Gb), halves.signal[:k, :k], halves.rate, halves.balance)
     mean = (V[0] + V[1]) / 2
     problem, coordinates = subspace.with_terms(mean, product(mean), terms.honest[:, :k])
     optimism = coordinates.T @ (terms.in_sample - terms.honest)

@@ -33,8 +33,8 @@ class LearnerState(NamedTuple):
     """Mean episode length of the previous batch, from which the next number of episodes follows."""
     env_steps: UInt32[Array, ""]
     """All steps so far; at 2³² − 1 the count stays where it is."""
-    share: Float[Array, " c"] | None = None
-    """The average share of signal of g and of each b (`corral.learning.honest`); None where steps are judged in-sample."""
+    signal: Float[Array, "c c"] | None = None
+    """The average relative terms of g and each b (`trust_region.crossfit`); None where steps are judged in-sample."""
 
 
 def limits(config: Config, spec: EnvSpec) -> tuple[Any, ...]:
@@ -60,7 +60,7 @@ def init(config: Config, spec: EnvSpec, key: Key[Array, ""], net: Any | None = N
         value=jnp.zeros(m),
         length=jnp.asarray(spec.horizon, jnp.float32),
         env_steps=jnp.zeros((), jnp.uint32),
-        share=jnp.zeros(1 + m) if config.trust.honest else None,
+        signal=jnp.zeros((1 + m, 1 + m)) if config.trust.honest else None,
     )
 
 
@@ -106,15 +106,15 @@ def update(
     cost, constrained, length = mean[1 : 1 + m], mean[1 + m : 1 + 2 * m], mean[-1]
 
     samples = _samples(batch, advantage, discount)
-    if state.share is not None:
+    if state.signal is not None:
         # A batch without any cost says nothing about how to pay less; what its advantages hold is the critic's error.
         silent = jnp.all(shaped == 0, axis=0)
         samples = samples._replace(cost_advantage=jnp.where(silent, 0, samples.cost_advantage))
     flat = networks.flatten(state.policy)
     halves = None
-    if state.share is not None:
+    if state.signal is not None:
         chance = jax.random.fold_in(key, 2**31 - 1)
-        halves = honest.split(batch.episode, batch.present, chance, state.share, state.iteration)
+        halves = honest.split(batch.episode, batch.present, chance, state.signal, state.iteration)
     here = surrogates.make(flat, samples, config.trust, halves)
     begins = (state.iteration == config.shaping.start) & config.shape_costs
     constraints = ConstraintValues(
@@ -179,13 +179,14 @@ def update(
         "prop2_bound": limit + _proposition_2(config.trust.delta, cost_gamma, epsilon, length),
     }
     new = LearnerState(state.iteration + 1, policy, critics, predictors, algo, constrained, length, counted)
-    if state.share is not None:
-        metrics |= {"signal": state.share, "in_sample": jnp.full(m, jnp.nan)}
-        if step.judged is not None:  # not by an algorithm that makes its own step
-            known = step.judged.share  # of the objective alone where there are no hard constraints
-            share = jnp.concatenate([known, state.share[len(known) :]])
-            new = new._replace(share=share)
-            metrics |= {"signal": share, "in_sample": step.in_sample}
+    if state.signal is not None:
+        signal, promise = state.signal, jnp.full(m, jnp.nan)
+        if step.judged is not None:  # None: an algorithm that makes a step of its own
+            known, promise = step.judged.signal, step.in_sample
+            k = len(known)  # 1 where there are no hard constraints
+            signal = signal.at[:k, :k].set(known)
+        new = new._replace(signal=signal)
+        metrics |= {"signal": jnp.diagonal(signal), "in_sample": promise}
     return new, metrics
 
 

@@ -108,16 +108,16 @@ def take_steps(
 def _scan(halves: Array, metric: Array, c: Array, delta: Array, honest: Array) -> tuple[Array, Array, Array]:
     """Predicted changes (n, m), steps (n, p) and shares (n, k) for halves (n, 2, p, k), metric (p, 1) and c (n, m)."""
 
-    def step(share: Array, batch: tuple[Array, Array, Array]) -> tuple[Array, tuple[Array, Array, Array]]:
+    def step(signal: Array, batch: tuple[Array, Array, Array]) -> tuple[Array, tuple[Array, Array, Array]]:
         number, (Ga, Gb), excess = batch
         G, rate = (Ga + Gb) / 2, jnp.maximum(0.1, 1 / (1 + number))  # the rate of training
-        terms = crossfit.terms((Ga / metric, Gb / metric), (Ga, Gb), share, rate)
+        terms = crossfit.terms((Ga / metric, Gb / metric), (Ga, Gb), signal, rate)
         M = jnp.where(honest, terms.honest, terms.in_sample)
         problem, W = subspace.with_terms(G / metric, G, M)  # V = H⁻¹G, so HV = G
         z = problem.coordinates(dual.solve(problem.q, problem.r, problem.S, excess, delta))
-        return terms.share, (M[:, 1:].T @ (W @ z), problem.basis @ z, terms.share)
+        return terms.signal, (M[:, 1:].T @ (W @ z), problem.basis @ z, jnp.diagonal(terms.signal))
 
-    return jax.lax.scan(step, jnp.zeros(halves.shape[-1]), (jnp.arange(len(c)), halves, c))[1]
+    return jax.lax.scan(step, jnp.zeros((halves.shape[-1],) * 2), (jnp.arange(len(c)), halves, c))[1]
 
 
 def slope(predicted: Changes, true: Changes) -> tuple[float, float]:

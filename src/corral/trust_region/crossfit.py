@@ -10,9 +10,11 @@ So the episodes are split at random into halves A and B, and the steps computed 
     V = ½(V_A + V_B),   V_A = H⁻¹G_A,  V_B = H⁻¹G_B,   G = [g, B]
     M = ½(V_AᵀG_B + V_BᵀG_A),        E[M] = GᵀH⁻¹G
 
-A step x = Vy is as long as it is, yᵀ(VᵀHV)y, but earns and costs Mᵀy: `subspace.with_terms` takes the two apart. The
-diagonal of M is noisy, and may come out negative. The share of signal M_ii/(VᵀG)_ii changes slowly while a policy learns, so
-the diagonal used is that of the batch times an average share.
+A step x = Vy is as long as it is, yᵀ(VᵀHV)y, but earns and costs Mᵀy: `subspace.with_terms` takes the two apart.
+
+A single batch's M is noisy, and its diagonal may even be negative. What changes slowly while a policy learns is M relative
+to the sizes of its columns, R_ij = M_ij/√((VᵀG)_ii (VᵀG)_jj): the shares of signal on the diagonal, and beside it the cosines.
+So R is averaged over batches and put into the sizes of the batch at hand.
 """
 
 from typing import NamedTuple
@@ -36,35 +38,37 @@ class Terms(NamedTuple):
     """M: what y adds to each column's function, judged by the other half."""
     in_sample: Float[Array, "k c"]
     """VᵀG, judged by the samples that V was computed from."""
-    share: Float[Array, " k"]
-    """The share of signal of each column of V, the average with this batch's."""
+    signal: Float[Array, "k k"]
+    """R, the average with this batch's: shares of signal on the diagonal."""
 
 
 def terms(
     V: tuple[Float[Array, "p k"], Float[Array, "p k"]],
     G: tuple[Float[Array, "p c"], Float[Array, "p c"]],
-    share: Float[Array, " k"],
+    before: Float[Array, "k k"],
     rate: Float[Array, ""] | float = 1.0,
     balance: Float[Array, ""] | float = 1.0,
 ) -> Terms:
     """Cross-fitted terms from the steps V and the gradients G of both halves.
 
-    `share` is the average share of signal so far, in which this batch's gets the weight `rate`. `balance` corrects halves of
-    different size: N²/(4 N_A N_B) if G_A = (2/N) Σ_A gₑ and G_B = (2/N) Σ_B gₑ.
+    `before` is the average R of earlier batches, in which this one gets the weight `rate`. `balance` corrects halves of
+    different size: N²/(4 N_A N_B) if G_A = (2/N) Σ_A gₑ and G_B = (2/N) Σ_B gₑ. The columns of G beyond V's k, if there are
+    any, keep the terms of this batch.
     """
     (Va, Vb), (Ga, Gb) = V, G
     require_floats("V[0]", Va, (None, None), "(parameters, columns)")
     require_floats("G[0]", Ga, (Va.shape[0], None), "(parameters, functions)")
     k = Va.shape[1]
-    own = jnp.arange(k)
     in_sample = (Va + Vb).T @ (Ga + Gb) / 4
     crossed = balance * (Va.T @ Gb + Vb.T @ Ga) / 2
     square = (crossed[:, :k] + crossed[:, :k].T) / 2  # H⁻¹ is symmetric
-    size = jnp.maximum(in_sample[own, own], 0)
-    # A batch whose share is beyond belief says no more than one at the border; one without a gradient says nothing.
-    measured = jnp.clip(square[own, own] / jnp.where(size > 0, size, 1), -1, 1)
-    share = jnp.where(size > 0, share + rate * (measured - share), share)
-    diagonal = jnp.clip(share, LEAST, 1) * size
-    most = _ALIKE * jnp.sqrt(diagonal[:, None] * diagonal)
-    believed = jnp.clip(square, -most, most).at[own, own].set(diagonal)
-    return Terms(crossed.at[:, :k].set(believed), in_sample, share)
+    size = jnp.sqrt(jnp.maximum(jnp.diagonal(in_sample), 0))
+    # A gradient of zero says nothing, not that there is no signal. What is beyond belief says no more than the border.
+    told = (size > 0)[:, None] & (size > 0)
+    relative = jnp.clip(square / jnp.where(told, size[:, None] * size, 1), -1, 1)
+    signal = jnp.where(told, before + rate * (relative - before), before)
+    share = jnp.clip(jnp.diagonal(signal), LEAST, 1)
+    most = _ALIKE * jnp.sqrt(share[:, None] * share)
+    own = jnp.arange(k)
+    believed = jnp.clip(signal, -most, most).at[own, own].set(share) * size[:, None] * size
+    return Terms(crossed.at[:, :k].set(believed), in_sample, signal)
