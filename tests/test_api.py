@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import OrderedDict
 from dataclasses import replace
 
 import equinox as eqx
@@ -9,13 +10,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 from toys import SLIDE, TINY, Slide, Walk
 
 import corral
 from corral import CorralError, envs
 from corral.config import Config, Critic
+from corral.envs.contract import Box, EnvSpec
+from corral.envs.gymnasium.spaces import to_text
 from corral.learning import networks
-from corral.running import loop
+from corral.running import log, loop
 
 
 @pytest.mark.slow
@@ -48,7 +52,7 @@ def test_training_from_python_takes_a_gymnasium_environment_and_the_user_s_own_c
     ("env", "ends"),
     [("point-circle", True), (envs.make("point-circle"), False), (Slide, False), ("Pendulum-v1", False)],
 )
-def test_a_time_limit_is_an_end_in_the_paper_s_tasks_by_name_only(env, ends, monkeypatch):
+def test_with_the_paper_s_preset_a_time_limit_is_an_end_in_its_tasks_by_name_only(env, ends, monkeypatch):
     seen = []
 
     def trainer(configs, *rest):
@@ -57,8 +61,12 @@ def test_a_time_limit_is_an_end_in_the_paper_s_tasks_by_name_only(env, ends, mon
 
     monkeypatch.setattr("corral.api.Trainer", trainer)
     with pytest.raises(CorralError, match="enough"):
-        corral.train(env, corral.TRPO(), batch_size=40, horizon=5 if env is Slide else None)
+        corral.train(env, corral.TRPO(), batch_size=40, horizon=5 if env is Slide else None, preset="paper")
     assert seen[0].time_limit_ends is ends
+    # With ours it is one where episodes are short, whatever the environment.
+    with pytest.raises(CorralError, match="enough"):
+        corral.train(env, corral.TRPO(), batch_size=40, horizon=5 if env is Slide else None)
+    assert seen[1].time_limit_ends
 
 
 def test_training_from_python_takes_one_gymnasium_environment_as_it_is():
@@ -74,6 +82,52 @@ def test_training_from_python_takes_one_gymnasium_environment_as_it_is():
     assert not np.array_equal(*drawn)
     seeded = [result.policy(np.zeros(1), deterministic=False, seed=3) for _ in range(2)]
     assert seeded[0] == seeded[1]
+
+
+SPACES = {
+    "image": spaces.Box(0, 255, (4, 3, 2), np.uint8),
+    "one row": spaces.Box(-1, 1, (1, 3), np.float32),
+    "discrete": spaces.Discrete(5, start=2),
+    "dict": spaces.Dict(
+        {"where": spaces.Box(-1, 1, (2,), np.float64), "mode": spaces.Discrete(3), "at": spaces.Discrete(2)}
+    ),
+    "ordered": spaces.Dict(OrderedDict(z=spaces.Discrete(3), a=spaces.Box(-1, 1, (2, 2)))),
+    "tuple": spaces.Tuple(
+        (spaces.MultiDiscrete([2, 3]), spaces.MultiBinary((2, 2)), spaces.Dict(x=spaces.Discrete(2)))
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SPACES)
+def test_a_policy_takes_what_its_environment_hands_out(kind, tmp_path):
+    space = SPACES[kind]
+
+    class Seeing(Slide):
+        observation_space = space
+
+    spec = envs.from_gymnasium(Seeing, 1, horizon=5).spec
+    policy = networks.make_policy(spec, TINY, jax.random.key(0))
+    result = corral.Result(policy, spec, TINY, log.Metrics({"iteration": np.arange(1)}))
+    result.save(tmp_path / "policy.npz")
+    space.seed(1)
+    seen = [space.sample() for _ in range(20)]
+    for each in (result, corral.Result.load(tmp_path / "policy.npz")):
+        rows = each.policy(np.stack([spaces.flatten(space, obs) for obs in seen]))
+        assert len(np.unique(rows)) > 1
+        for obs, row in zip(seen, rows, strict=True):
+            np.testing.assert_allclose(each.policy(obs), row, rtol=1e-5)
+            np.testing.assert_array_equal(each.policy(obs), each.policy(spaces.flatten(space, obs)))
+
+
+def test_a_policy_says_what_it_takes_where_it_is_given_something_else():
+    space = SPACES["dict"]
+    spec = EnvSpec("seeing", 7, Box(1), 5, observation=to_text(space))
+    policy = networks.make_policy(spec, TINY, jax.random.key(0))
+    result = corral.Result(policy, spec, TINY, log.Metrics({}))
+    with pytest.raises(CorralError, match=r"obs must have shape \(7,\) or \(n, 7\), or be one of Dict.*, got \(3,\)"):
+        result.policy(np.zeros(3))
+    with pytest.raises(CorralError, match="seeing handed out an observation that is not of Dict"):
+        result.policy({"mode": 1})
 
 
 @pytest.mark.slow
@@ -104,7 +158,7 @@ def test_slips_in_python_are_answered_in_one_line():
     done = subprocess.run([sys.executable, "-c", SLIPS], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
         "algo must be an algorithm with its settings, such as corral.CPO(), got 'cpo'",
-        "preset must be one of paper, corral, got 'papr'",
+        "preset must be one of paper, corral, corral-0.1, got 'papr'",
         "limit must be a list of numbers, got 0.3",
         "iterations must be a whole number, got 2.5",
     ]
@@ -192,12 +246,12 @@ def test_an_unknown_option_is_refused():
 
 
 def test_cpo_learns_point_gather_and_holds_its_limit_from_above_and_from_below():
-    """Untrained, the Point meets 0.4 bombs an episode, four times its limit; CPO brings that down, then earns on the limit.
+    """Untrained, the Point meets 0.24 bombs an episode, over twice its limit; CPO brings that down, then earns on the limit.
 
     Measured over three seeds: bombs 0.094, 0.105 and 0.098 over the last ten iterations, apples 5.7 to 6.2 from about 1.
     """
     result = corral.train("point-gather", corral.CPO(), iterations=30, batch_size=6000, seed=1)
     bombs, earned = result.metrics["cost_bombs"], result.metrics["return"]
-    assert bombs[0] > 0.3
+    assert bombs[0] > 0.2
     assert 0.06 < np.mean(bombs[-10:]) < 0.13
     assert np.mean(earned[-10:]) > 4.5 > 3 * earned[0]

@@ -30,7 +30,7 @@ from corral.config import Critic, Networks, Shaping, TrustRegion
         ({"trust": TrustRegion(shrink=1.0)}, r"trust.shrink must lie in \(0, 1\), got 1.0"),
         ({"trust": TrustRegion(damping=-1.0)}, "trust.damping must not be negative, got -1.0"),
         ({"critic": Critic(learning_rate=0.0)}, "critic.learning_rate must be positive, got 0.0"),
-        ({"critic": Critic(minibatch=0)}, "critic.minibatch must be at least 1, got 0"),
+        ({"critic": Critic(minibatch=-1)}, "critic.minibatch must not be negative, got -1"),
         ({"networks": Networks(log_std=float("inf"))}, "networks.log_std must be a finite number, got inf"),
         ({"algo": PDO(nu=float("nan"))}, "algo.nu must be a finite number, got nan"),
         ({"algo": PDO(rate=-0.1)}, "algo.rate must not be negative, got -0.1"),
@@ -47,6 +47,10 @@ from corral.config import Critic, Networks, Shaping, TrustRegion
         ({"shaping": Shaping(horizon=0)}, "shaping.horizon must be at least 1, got 0"),
         ({"seed": -1}, r"seed must lie in \[0, 2\^32\), got -1"),
         ({"seed": 2**32}, r"seed must lie in \[0, 2\^32\), got 4294967296"),
+        (
+            {"gamma": 1.0, "time_limit_ends": False},
+            "gamma must be below 1 where time_limit_ends is False: .*such as 0.995",
+        ),
         ({"algo": CPO(calibration=1.5)}, r"algo.calibration must lie in \[0, 1\], got 1.5"),
     ],
 )

@@ -23,7 +23,7 @@ class Coins(Env):
 
     @property
     def spec(self) -> EnvSpec:
-        return EnvSpec("coins", 2, Box(1), 2, (ConstraintSpec("heads", 0.9),))
+        return EnvSpec("coins", 2, Box(1), 2, (ConstraintSpec("heads", 0.9, largest=2.0),))
 
     def reset(self, key):
         return jnp.zeros((), jnp.int32), jnp.zeros(2)
@@ -71,10 +71,32 @@ def test_a_limit_is_met_open_or_broken(limit, verdict):
     assert judge("c", limit, costs + 0.03).verdict == verdict
 
 
-def test_equal_costs_decide_by_themselves():
-    assert judge("c", 0.5, np.full(9, 0.5)).probability == 1
+def test_equal_costs_over_the_limit_break_it():
     assert judge("c", 0.4, np.full(9, 0.5)).verdict == "broken"
-    assert judge("c", 0.6, np.full(9, 0.5)).verdict == "met"
+    assert judge("c", 0.4, np.full(9, 0.5), largest=1.0).probability == 0
+
+
+@pytest.mark.parametrize("limit", [0.1, 0.25, 1.0])
+def test_equal_costs_leave_a_limit_open_where_nobody_knows_what_an_episode_could_cost(limit):
+    found = judge("c", limit, np.full(1000, 0.1))
+    assert (found.probability, found.verdict, found.cost.high) == (None, "open", math.inf)
+
+
+@pytest.mark.parametrize(("n", "verdict"), [(20, "open"), (40, "met")])
+def test_a_kind_of_episode_that_was_not_seen_may_be_as_frequent_as_chance_lets_it_hide(n, verdict):
+    """Costs are 0.5, the limit 0.8, at most 3.5: of the worst kind, one in ten would break it; it hides with 0.9ⁿ."""
+    found = judge("c", 0.8, np.full(n, 0.5), largest=3.5)
+    assert found.probability == pytest.approx(1 - 0.9**n)
+    assert found.verdict == verdict
+    frequency = (found.cost.high - 0.5) / 3
+    assert (1 - frequency) ** n == pytest.approx(0.025)
+    assert (found.cost.high <= 0.8) == (verdict == "met")
+
+
+@pytest.mark.parametrize(("limit", "probability"), [(3.0, 1), (0.5, 0)])
+def test_equal_costs_are_certain_only_where_no_episode_can_break_the_limit(limit, probability):
+    assert judge("c", limit, np.full(9, 0.5), largest=3.0).probability == probability
+    assert judge("c", limit, np.full(9, 0.5), largest=3.0).verdict == ("met" if probability else "open")
 
 
 def test_whole_episodes_are_summed_with_the_known_expectation(run):
@@ -118,7 +140,7 @@ def test_discounted_costs_are_judged_discounted(run):
     [found] = evaluate.evaluate(run, episodes=5, deterministic=True)
     assert found.constraints[0].cost.mean == 1.5
     assert found.constraints[0].limit == 1.6
-    assert found.verdict == "met"
+    assert found.verdict == "open"  # five episodes that all cost the same, of at most 2
 
 
 def test_an_unfinished_run_is_judged_by_its_newest_checkpoint(run):

@@ -48,9 +48,34 @@ def test_the_paper_s_preset_is_the_paper_s_table(env):
     assert (config.shaping.hidden, config.shaping.start) == (32, 2)
 
 
-@pytest.mark.parametrize("env", [*TABLE, "never-heard-of"])
-def test_our_preset_adds_calibration_and_critics_that_see_time_and_little_else(env):
+@pytest.mark.parametrize("env", [*TABLE, "halfcheetah-velocity", "never-heard-of", "point-mass-v0"])
+def test_our_preset_is_the_same_for_all_environments_of_the_same_length(env):
+    # What the paper's table says of an environment is kept; all other fields follow from the horizon.
     paper, ours = preset(env, "paper"), preset(env)
+    told = ("env", "iterations", "batch_size", "shape_costs", "shaping")
+    same = {name: getattr(paper, name) for name in told}
+    for other in ("point-gather", "humanoid-velocity", "Pendulum-v1"):
+        for horizon in (15, 200, 1000):
+            assert replace(preset(other, horizon=horizon), **same) == replace(preset(env, horizon=horizon), **same)
+    assert ours.algo == CPO(calibration=0.1)
+    assert ours.trust.honest
+    assert ours.networks.normalize_observations
+
+
+def test_what_follows_from_the_length_of_episodes():
+    found = {steps: preset("mine", horizon=steps) for steps in (15, 100, 101, 599, 600, 1000)}
+    assert [config.gae for config in found.values()] == [0.98, 0.98, 0.9, 0.9, 0.9, 0.9]
+    assert [config.cost_gae for config in found.values()] == [1.0, 1.0, 0.9, 0.9, 0.9, 0.9]
+    # γ = 0.995 reaches 200 steps; three times that is 600.
+    assert [config.time_limit_ends for config in found.values()] == [True, True, True, True, False, False]
+    assert preset("mine") == found[1000]  # nothing states how long its episodes are
+    assert preset("point-circle") == preset("point-circle", horizon=65)
+    assert preset("Pendulum-v1") == preset("Pendulum-v1", horizon=200)
+
+
+@pytest.mark.parametrize("env", [*TABLE, "never-heard-of"])
+def test_the_preset_of_0_1_adds_calibration_and_critics_that_see_time_and_little_else(env):
+    paper, ours = preset(env, "paper"), preset(env, "corral-0.1")
     assert ours.algo == CPO(calibration=0.1)
     assert ours.critic.sees_time
     assert (ours.critic.method, ours.critic.held_out) == ("adam", 0.1)

@@ -78,8 +78,10 @@ class Chain(Env):
     """Each step costs 1; afterwards the episode ends with probability ½, and at the latest after 20 steps.
 
     The expected cost is Σ_{t<20} 2⁻ᵗ = 2 − 2⁻¹⁹. Long episodes are the costly ones, so a mean over those that happen to
-    end inside a window of time would come out too small.
+    end inside a window of time would come out too small. With `cut` every end is the clock's.
     """
+
+    cut: bool = False
 
     @property
     def spec(self):
@@ -92,7 +94,8 @@ class Chain(Env):
         key, draw = jax.random.split(state.key)
         t = state.t + 1
         ends = jax.random.bernoulli(draw)
-        out = Timestep(jnp.ones(1) * t, 1.0 * t, jnp.ones(1), ends, ~ends & (t == 20))
+        over = ends | (t == 20)
+        out = Timestep(jnp.ones(1) * t, 1.0 * t, jnp.ones(1), ends & (not self.cut), over & (self.cut | ~ends))
         return ChainState(key, t), out
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from corral import envs, presets
 from corral.config import Algorithm, Config, Networks
 from corral.envs.contract import Box, ConstraintSpec, Discrete, Env, EnvSpec, HostEnv
+from corral.envs.gymnasium import spaces
 from corral.errors import require, require_finite, require_in
 from corral.learning import distributions
 from corral.learning.networks import Policy, make_policy
@@ -53,15 +54,19 @@ class Result:
     """One row per iteration, as in metrics.csv."""
 
     def policy(self, obs: Any, *, deterministic: bool = True, seed: int | None = None) -> np.ndarray:
-        """Actions for one observation (o,) or a batch (n, o), as the environment's `step` takes them.
+        """Actions for one observation, as the environment hands it out, or flattened ones (o,) or (n, o).
 
-        The most likely ones, or drawn at random: differently in every call, unless a seed is given.
+        They are as the environment's `step` takes them: the most likely ones, or drawn at random, differently in every call,
+        unless a seed is given.
         """
+        size, space = self.spec.observation_size, self.spec.observation and spaces.from_text(self.spec.observation)
+        if space and spaces.looks_like(space, obs):
+            obs = spaces.flat(self.spec.name, space, obs, size)
         obs = np.asarray(obs, np.float32)
         one = obs.ndim == 1
         require(
-            obs.ndim in (1, 2) and obs.shape[-1] == self.spec.observation_size,
-            f"obs must have shape ({self.spec.observation_size},) or (n, {self.spec.observation_size}), got {obs.shape}",
+            obs.ndim in (1, 2) and obs.shape[-1] == size,
+            f"obs must have shape ({size},) or (n, {size}){f', or be one of {space}' if space else ''}, got {obs.shape}",
         )
         seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
         drawn = np.asarray(_act(self.module, jnp.atleast_2d(obs), jax.random.key(seed), deterministic))
@@ -150,8 +155,8 @@ def train(
     constraints = [constraints] if isinstance(constraints, Constraint) else list(constraints)
     name = env if isinstance(env, str) else getattr(getattr(env, "spec", None), "name", "custom")
     ours = isinstance(env, str) and env in envs.names()
-    config = presets.preset(name, preset, algo)
-    if not ours:  # also where an environment of one of our names is handed over
+    config = presets.preset(name, preset, algo, horizon or _stated_horizon(env))
+    if not ours and preset != "corral":  # also where an environment of one of our names is handed over
         config = replace(config, time_limit_ends=False)
     chosen = {"iterations": iterations, "batch_size": batch_size, "seed": seed} | fields
     config = config_file.fill(config, {name: value for name, value in chosen.items() if value is not None})
@@ -192,6 +197,12 @@ def _check(constraints: Sequence[Constraint]) -> None:
         require_finite(f"the limit of {c.name}", c.limit)
         if c.discount is not None:
             require_in(f"the discount of {c.name}", c.discount, 0, 1)
+
+
+def _stated_horizon(env: Any) -> int | None:
+    """The most steps of an episode, where an environment that was handed over says so."""
+    spec = getattr(env, "spec", None)
+    return getattr(spec, "horizon", None) or getattr(spec, "max_episode_steps", None)
 
 
 def _environment(

@@ -36,6 +36,8 @@ class Networks:
     """Where the log standard deviation of a Gaussian policy starts, for every action."""
     normalize_observations: bool = False
     """Scale observations by their running mean and deviation (part of the policy and of its checkpoint)."""
+    least_deviation: float = 0.0
+    """Divide observations by this where their deviation is smaller: loud rare inputs would drown the others in noise."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,11 @@ class Critic:
     held_out: float = 0.0
     """Share of the episodes kept out of the fit: they choose each network's best pass, and end the fit when none helps."""
     minibatch: int = 4096
-    """Adam: samples per step."""
+    """Adam: samples per step; 0: a twentieth of batch_size."""
     learning_rate: float = 1e-3
     """Adam: its learning rate."""
+    bootstrap: bool = False
+    """Fit to λ-returns, the advantage estimates plus the old values, instead of the returns that were seen."""
     sees_time: bool = False
     """Give the critics (never the policy) the elapsed fraction of the episode as one more input."""
 
@@ -92,6 +96,8 @@ class TrustRegion:
     """Factor between candidates of the line search."""
     candidates: int = 15
     """Candidates of the line search."""
+    honest: bool = False
+    """Judge a step by episodes that it was not computed from: two halves of the batch judge each other's steps."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +169,7 @@ class Config:
     """Limits of the constraints, in their order, in units of the cost's return; empty keeps the environment's. A Gymnasium
     id has a constraint if it has a limit here: on the cost in its `info`."""
     gamma: float = 0.995
-    """Discount of rewards."""
+    """Discount of rewards; 1 only with `time_limit_ends`."""
     cost_gamma: float = 1.0
     """Discount of costs, in the limit and in their values: 1 constrains the plain sum over an episode."""
     gae: float = 0.95
@@ -200,6 +206,12 @@ class Config:
         )
         for name in ("gamma", "cost_gamma", "gae", "cost_gae"):
             require_in(name, getattr(self, name), 0, 1)
+        require(
+            self.gamma < 1 or self.time_limit_ends,
+            "gamma must be below 1 where time_limit_ends is False: returns then go on beyond the time limit with the "
+            "critic's value, and without a discount each fit adds an episode to it, without end. Choose a gamma such as "
+            "0.995, or time_limit_ends True",
+        )
         for name, value in _floats(self):
             require(math.isfinite(value), f"{name} must be a finite number, got {value}")
         require_in("trust.fisher_fraction", self.trust.fisher_fraction, 0, 1, closed="(]")
@@ -232,15 +244,15 @@ def require_not_negative(name: str, value: PerConstraint) -> None:
 
 
 _POSITIVE = ("trust.delta", "critic.step", "critic.learning_rate", "shaping.learning_rate")
-_COUNTS = (
-    "trust.cg_iterations",
-    "trust.candidates",
-    "critic.epochs",
+_COUNTS = ("trust.cg_iterations", "trust.candidates", "critic.epochs", "shaping.horizon", "shaping.hidden")
+_NOT_NEGATIVE = (
+    "networks.least_deviation",
     "critic.minibatch",
-    "shaping.horizon",
-    "shaping.hidden",
+    "trust.damping",
+    "shaping.coefficient",
+    "shaping.steps",
+    "shaping.start",
 )
-_NOT_NEGATIVE = ("trust.damping", "shaping.coefficient", "shaping.steps", "shaping.start")
 
 
 def _floats(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -2,8 +2,14 @@
 
 From n episodes with costs c₁..cₙ, mean c̄ and standard error s = sd/√n, the expected cost lies in c̄ ± t₀.₉₇₅(n−1)·s with 95%
 confidence, and it is at most the limit d with probability T_{n−1}((d − c̄)/s), T the distribution function of Student's t.
+
+Where all n episodes cost the same c ≤ d, s = 0 says nothing about a kind of episode that is too rare to be among them. If
+it has probability q, none of the n was of it with probability (1 − q)ⁿ; so q ≤ 1 − α^{1/n} with confidence 1 − α (about
+3.7/n for α = 2.5%). If such an episode costs at most M, the expected cost is at most c + q(M − c): that is under d with
+confidence 1 − (1 − (d − c)/(M − c))ⁿ, which then stands for the probability. If nobody knows M, the limit stays open.
 """
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +41,7 @@ class Estimate(NamedTuple):
     low: float
     """Lower end of the 95% confidence interval."""
     high: float
+    """Its upper end; infinite where all episodes cost the same and nobody knows how much one could cost."""
     se: float
     """Standard error of the mean."""
 
@@ -45,8 +52,8 @@ class Verdict(NamedTuple):
     name: str
     limit: float
     cost: Estimate
-    probability: float
-    """That the expected cost is at most the limit."""
+    probability: float | None
+    """That the expected cost is at most the limit; None where the upper end of the cost's interval is infinite."""
     verdict: str
     """"met", "broken" or "open"."""
 
@@ -135,7 +142,7 @@ def _totals(batch: Batch, gamma: Float[np.ndarray, " m"]) -> Float[np.ndarray, "
 def _judge(config: Config, spec: EnvSpec, source: Path, totals: np.ndarray, deterministic: bool) -> Evaluation:
     limits = update.limits(config, spec)
     verdicts = [
-        judge(c.name, limit, totals[:, 1 + k])
+        judge(c.name, limit, totals[:, 1 + k], c.largest)
         for k, (c, limit) in enumerate(zip(spec.constraints, limits, strict=True))
     ]
     return Evaluation(config.seed, source, len(totals), deterministic, estimate(totals[:, 0]), tuple(verdicts))
@@ -150,13 +157,29 @@ def estimate(values: Float[np.ndarray, " n"]) -> Estimate:
     return Estimate(mean, mean - half, mean + half, se)
 
 
-def judge(name: str, limit: float, costs: Float[np.ndarray, " n"]) -> Verdict:
-    """Judge the costs of n episodes by a limit on their expectation."""
+def judge(name: str, limit: float, costs: Float[np.ndarray, " n"], largest: float | None = None) -> Verdict:
+    """Judge the costs of n episodes by a limit on their expectation; no episode can cost more than `largest`, if known."""
     from scipy.stats import t
 
+    if np.ptp(costs) == 0 and costs[0] <= limit:
+        return _judge_equal(name, limit, len(costs), float(costs[0]), largest)
     cost = estimate(costs)
-    # Where every episode cost the same, (d − c̄)/s is infinite, or 0/0 on the limit itself, which is met.
-    far = (limit - cost.mean) / cost.se if cost.se > 0 else np.inf if cost.mean <= limit else -np.inf
+    # Where every episode cost the same, and more than the limit, (d − c̄)/s is infinite.
+    far = (limit - cost.mean) / cost.se if np.ptp(costs) > 0 else -np.inf
     probability = float(t.cdf(far, len(costs) - 1))
     verdict = "met" if probability >= SURE else "broken" if probability <= 1 - SURE else "open"
     return Verdict(name, float(limit), cost, probability, verdict)
+
+
+def _judge_equal(name: str, limit: float, n: int, cost: float, largest: float | None) -> Verdict:
+    """Judge n episodes that all cost the same, not more than the limit, as the docstring of the module says."""
+    if largest is None:
+        return Verdict(name, float(limit), Estimate(cost, cost, math.inf, 0.0), None, "open")
+    found = Estimate(cost, cost, cost + unseen(n) * (largest - cost), 0.0)
+    probability = 1 - (1 - (limit - cost) / (largest - cost)) ** n if largest > limit else 1.0
+    return Verdict(name, float(limit), found, probability, "met" if probability >= SURE else "open")
+
+
+def unseen(n: int) -> float:
+    """With confidence `SURE`, a kind of episode that none of n episodes was of has at most this probability."""
+    return float(1 - (1 - SURE) ** (1 / n))

@@ -1,21 +1,19 @@
-"""The paper's parameters for each environment, and the two presets of `corral train`.
+"""The presets of `corral train`: the paper's parameters for each of its tasks, and ours for any environment.
 
-`paper` is the paper's algorithm, plainly. `corral` adds what is ours: calibrated limits, and critics that see the elapsed
-time and are fitted with early stopping on held-out episodes (in the Point tasks with a λ to go with them).
+`paper` is the paper's algorithm, plainly. `corral` asks nothing about an environment but how long its episodes are and how
+many steps make a batch (`_ours` has the rules; docs/presets.md says what each was chosen on and judged by). `corral-0.1` is
+what `corral` was in version 0.1, in which the figures of docs/results.md and docs/learning.md were made.
 """
 
 from dataclasses import replace
 from typing import Literal, get_args
 
 from corral.algos import CPO
-from corral.config import Algorithm, Config, Critic, Shaping, TrustRegion
+from corral.config import Algorithm, Config, Critic, Networks, Shaping, TrustRegion
+from corral.envs import registry
 from corral.errors import require
 
-Preset = Literal["paper", "corral"]
-
-_CRITIC = Critic(method="adam", epochs=20, held_out=0.1, sees_time=True)
-# Chosen on Point-Circle, harmless in Point-Gather: docs/learning.md has the comparisons.
-_POINT_CRITIC, _POINT_GAE = replace(_CRITIC, epochs=1, minibatch=16384), 0.98
+Preset = Literal["paper", "corral", "corral-0.1"]
 
 # Iterations to run by default, batch, λ of costs, and the failure predictor (horizon T, coefficient α, steps) or none.
 _TABLE: dict[str, tuple[int, int, float, Shaping | None]] = {
@@ -26,9 +24,33 @@ _TABLE: dict[str, tuple[int, int, float, Shaping | None]] = {
     "ant-gather": (500, 100_000, 0.5, Shaping(20, 0.01, 10)),
 }
 
+_SHORT = 100
+"""Steps. The returns of shorter episodes vary little, so that nearly all of an episode may be looked ahead."""
+
+
+def preset(env: str, name: Preset = "corral", algo: Algorithm | None = None, horizon: int | None = None) -> Config:
+    """The defaults for an environment under a preset; `horizon` is the length of its episodes, None: as far as it is known.
+
+    The paper's tasks have its batches, numbers of iterations and cost shaping under every preset.
+    """
+    require(name in get_args(Preset), f"preset must be one of {', '.join(get_args(Preset))}, got {name!r}")
+    config = _paper(env)
+    if algo is not None:
+        config = replace(config, algo=algo)
+    if name == "corral":
+        config = _ours(config, registry.horizon(env) if horizon is None else horizon)
+    elif name == "corral-0.1":
+        config = _first(config)
+    if name != "paper" and isinstance(config.algo, CPO) and config.algo.calibration is None:
+        config = replace(config, algo=replace(config.algo, calibration=0.1))
+    return config
+
 
 def _paper(env: str) -> Config:
-    """The paper's parameters for one of its tasks; its general ones for Humanoid-Gather and for environments of others."""
+    """The paper's parameters for one of its tasks; its general ones for Humanoid-Gather and for environments of others.
+
+    There a time limit is a truncation: the episode could have gone on.
+    """
     if env not in _TABLE:
         return Config(env, time_limit_ends=env == "humanoid-gather")
     iterations, batch_size, cost_gae, shaping = _TABLE[env]
@@ -38,21 +60,28 @@ def _paper(env: str) -> Config:
     return config if shaping is None else replace(config, shape_costs=True, shaping=shaping)
 
 
-def preset(env: str, name: Preset = "corral", algo: Algorithm | None = None) -> Config:
-    """The defaults for an environment under a preset.
+def _ours(config: Config, horizon: int | None) -> Config:
+    """What we take for every environment.
 
-    Environments that are not the paper's get the paper's general parameters, but for time limits, which are truncations
-    there: the episode could have gone on.
+    Two things follow from the length of its episodes. A time limit of less than three times the reach of the discount,
+    1/(1 − γ) steps, is part of the task; a later one is where somebody stopped watching. In episodes of up to `_SHORT`
+    steps advantages look ahead over all of them.
     """
-    require(name in get_args(Preset), f"preset must be one of {', '.join(get_args(Preset))}, got {name!r}")
-    config = _paper(env)
-    if algo is not None:
-        config = replace(config, algo=algo)
-    if name == "corral":
-        if env.startswith("point-"):
-            config = replace(config, critic=_POINT_CRITIC, gae=_POINT_GAE)
-        else:
-            config = replace(config, critic=_CRITIC)
-        if isinstance(config.algo, CPO) and config.algo.calibration is None:
-            config = replace(config, algo=replace(config.algo, calibration=0.1))
-    return config
+    short = horizon is not None and horizon <= _SHORT
+    return replace(
+        config,
+        gae=0.98 if short else 0.9,
+        cost_gae=1.0 if short else 0.9,
+        time_limit_ends=horizon is not None and horizon * (1 - config.gamma) < 3,
+        trust=TrustRegion(delta=0.02, fisher_fraction=0.2, honest=True),
+        networks=Networks(hidden=(64, 64), log_std=-0.7, normalize_observations=True, least_deviation=0.3),
+        critic=Critic(method="adam", epochs=10, held_out=0.1, minibatch=0, bootstrap=True, sees_time=True),
+    )
+
+
+def _first(config: Config) -> Config:
+    """What `corral` was in version 0.1: critics chosen on Point-Circle for the Point, others for the rest."""
+    critic = Critic(method="adam", epochs=20, held_out=0.1, sees_time=True)
+    if config.env.startswith("point-"):
+        return replace(config, critic=replace(critic, epochs=1, minibatch=16384), gae=0.98)
+    return replace(config, critic=critic)

@@ -123,7 +123,8 @@ def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
         ([0.3, 0.6], [-0.2, 0.2], True, [0.2, 0.1]),  # 0.1 + ¼(0.5 − 0.1); ¼·0.4
         ([9.0, 9.0], [0.0, 0.0], False, [0.2, 0.1]),
         ([-0.6, 0.1], [0.0, 0.4], True, [0.0, 0.0]),  # 0.2 + ¼(−0.6 − 0.2); 0.1 + ¼(−0.3 − 0.1)
-        ([-0.4, 0.0], [0.0, 0.0], True, [-0.1, 0.0]),  # a cost that falls below what was aimed at relaxes the limit
+        ([-0.4, 0.0], [0.0, 0.0], True, [0.0, 0.0]),  # −0.1 would aim above the limit
+        ([99.0, 0.4], [0.0, 0.0], True, [3.0, 0.1]),  # ¼·99 would aim below 0
     ]
     for realised, aimed, comparable, excess in updates:
         constraints = standing([0.0, 0.0], limit, realised, comparable)
@@ -138,8 +139,7 @@ def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
         (1.0, 8.0, 1.0),  # 1 + ¼(8 − 1) would aim lower still, which no step can follow
         (1.0, -1.0, 0.5),  # 1 + ¼(−1 − 1)
         (1.0, -9.0, 0.0),  # 1 + ¼(−9 − 1) = −1.5 would aim above the limit
-        (-1.0, -9.0, -1.0),  # nor does it grow to that side
-        (-1.0, 1.0, -0.5),
+        (-1.0, 1.0, 0.0),  # from a run of 0.1, which could aim above the limit
     ],
 )
 def test_where_the_limit_is_out_of_reach_the_calibration_only_shrinks(before, realised, after, update, float64):
@@ -177,6 +177,12 @@ def test_the_calibrated_limit_is_the_one_the_step_aims_at(update, float64):
     assert higher.case == Case.BOUNDARY
 
 
+def test_a_margin_aims_standard_errors_below_the_limit(update, float64):
+    constraints = standing([2.0], np.array([3.0]))._replace(se=jnp.asarray([0.25]))
+    _, step = update(CPO(margin=2.0), CPO().init(1), make_problem(), constraints)
+    np.testing.assert_allclose(step.effective_limit, 3 - 2 * 0.25)
+
+
 def test_without_calibration_cpo_forgets_what_was_realised(update, float64):
     state, step = update(CPO(), CPO().init(1), make_problem(), standing(1.0, 3.0, 5.0))
     assert state.excess[0] == 0
@@ -202,8 +208,8 @@ def test_an_active_constraint_is_met_by_the_step_of_the_closed_form(kind, update
     np.testing.assert_allclose(step.theta - theta, float(step.search.scale) * (v - nu * w) / lam, rtol=1e-3, atol=1e-6)
     # From outside the limit no candidate may make the cost worse; here it gets better.
     assert step.promised[0] < 0
-    # The step aims at the limit itself, bᵀx = −c.
-    np.testing.assert_allclose(state.aimed[0], -c, rtol=1e-9)
+    # The step aims at the limit itself, bᵀx = −c; the search may have shortened it.
+    np.testing.assert_allclose(state.aimed[0], -c * step.search.scale, rtol=1e-9)
 
 
 def test_far_outside_the_limit_cpo_goes_straight_back_whatever_it_costs(update, float64):
@@ -214,7 +220,7 @@ def test_far_outside_the_limit_cpo_goes_straight_back_whatever_it_costs(update, 
     assert step.case == Case.RECOVERY
     x = boundary_step(-B[:, 0], H)
     np.testing.assert_allclose(step.theta - theta, float(step.search.scale) * x, rtol=1e-4, atol=1e-7)
-    np.testing.assert_allclose(state.aimed[0], B[:, 0] @ x, rtol=1e-6)
+    np.testing.assert_allclose(state.aimed[0], step.search.scale * (B[:, 0] @ x), rtol=1e-6)
     assert g @ x < 0
     assert step.search.accepted
 

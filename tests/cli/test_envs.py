@@ -19,6 +19,8 @@ def test_json_carries_sizes_constraints_and_parameters(capsys):
     found = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
     assert tuple(found) == envs.names()
     gather = found["point-gather"]
-    assert gather["constraints"] == [{"name": "bombs", "limit": 0.1, "description": "bombs caught", "discount": None}]
+    assert gather["constraints"] == [
+        {"name": "bombs", "limit": 0.1, "description": "bombs caught", "discount": None, "largest": 8.0}
+    ]
     assert gather["parameters"]["apples"] == 2
     assert gather["action"] == {"kind": "continuous", "size": 2}

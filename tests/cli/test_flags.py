@@ -162,7 +162,7 @@ def test_a_number_per_constraint_comes_through_flags_and_files(tmp_path):
         ("", "name an environment first, such as `corral train point-circle`"),
         ("x --algo sac", "--algo must be one of cpo, fpo, pdo, trpo, got sac"),
         ("x --algo", "--algo must be one of cpo, fpo, pdo, trpo, got nothing"),
-        ("x --preset mine", "--preset must be one of paper, corral, got mine"),
+        ("x --preset mine", "--preset must be one of paper, corral, corral-0.1, got mine"),
         ("x --iterations many", "--iterations must be a whole number, got many"),
         ("x --batch_size=1.5", "--batch-size must be a whole number, got 1.5"),
         ("x --gamma", "--gamma must be a number, got nothing"),

@@ -5,13 +5,16 @@ import re
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 from corral import envs
 from corral.cli import COMMANDS, main
+from corral.cli.evaluate import _report, verdict_line
 from corral.cli.flags import train_options
 from corral.cli.train import finish
 from corral.config import Config, Networks
+from corral.evaluation import Evaluation, estimate, judge
 from corral.learning import networks
 from corral.running import checkpoint, config_file, log, loop
 from corral.running import directory as run_directory
@@ -219,6 +222,19 @@ def test_a_policy_is_evaluated_in_a_table_and_as_json(untrained, capsys):
     assert report["verdict"].upper() in printed.splitlines()[-1]
     assert status == (1 if report["verdict"] == "broken" else 0)
     assert (report["episodes"], report["seed"], report["deterministic"]) == (200, 0, False)
+
+
+def test_costs_that_were_all_equal_are_said_to_leave_the_limit_open():
+    """q = 1 − 0.025^(1/1000) = 0.00368206, and 25 / q = 6,789.7."""
+    judged = (judge("slips", 25.0, np.zeros(1000)),)
+    found = Evaluation(0, Path("policy.npz"), 1000, False, estimate(np.array([1.0, 2.0])), judged)
+    assert verdict_line([found]) == (
+        "OPEN: every episode cost the same in slips, and 1,000 episodes do not exclude a rare one that costs more: the "
+        "limit is met if none can cost more than 6,790; more episodes say more"
+    )
+    [slips] = json.loads(json.dumps(_report(found), allow_nan=False))["constraints"]
+    assert slips["cost"]["high"] is None
+    assert slips["probability"] is None
 
 
 @pytest.mark.slow

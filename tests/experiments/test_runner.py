@@ -46,6 +46,9 @@ class Counter(Trainer):
     def plan(self, state, before):
         return Plan(2, 10, 2)
 
+    def plan_after(self, plan, rows):
+        return plan
+
     def iterate(self, states, plan):
         k = int(states[0].iteration)
         for config in self.configs:

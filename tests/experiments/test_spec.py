@@ -75,7 +75,7 @@ def test_a_file_says_what_is_run(small):
             "run 'PDO, ν₀ = 7' in point-gather: algo.nu must have one number for each of the 1 constraints",
         ),
         ("nu = 7", "nu = []", "runs[1]: algo.nu must name at least one value, got []"),
-        ('preset = "paper"', 'preset = "ours"', "runs[0]: preset must be one of paper, corral, got 'ours'"),
+        ('preset = "paper"', 'preset = "ours"', "runs[0]: preset must be one of paper, corral, corral-0.1, got 'ours'"),
         (
             'environments = ["point-gather"]',
             'environments = ["point-gatter"]',
@@ -168,7 +168,7 @@ def test_figure_one_has_the_papers_parameters():
         for entry in fig1.runs:
             config = fig1.config(entry, env, "paper")
             assert (config.batch_size, config.cost_gae, config.iterations) == (batch, cost_gae, iterations)
-            lam = 0.95 if entry.preset == "paper" else preset(env).gae
+            lam = 0.95 if entry.preset == "paper" else preset(env, entry.preset).gae
             assert (config.gamma, config.gae, config.trust.delta) == (0.995, lam, 0.01)
             shaping = config.shaping
             shaped = (shaping.horizon, shaping.steps, shaping.coefficient) if config.shape_costs else None

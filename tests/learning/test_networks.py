@@ -88,6 +88,28 @@ def test_the_normaliser_knows_the_mean_and_deviation_of_all_it_has_seen(float64)
     np.testing.assert_array_equal(fresh(jnp.ones((1, 2))), 1)
 
 
+def test_what_varies_little_is_not_made_loud():
+    obs = jnp.asarray([[0.0, 0.0], [0.1, 10.0]] * 20, jnp.float32)
+    blank = networks.Normalizer(jnp.zeros(2), jnp.zeros(2), jnp.zeros(()), 0.5)
+    seen = blank.updated(obs, jnp.ones(40))(obs)
+    # Deviations 0.05 and 5: the first is divided by 0.5 instead.
+    np.testing.assert_allclose(seen[:2], [[-0.1, -1], [0.1, 1]], rtol=1e-5)
+
+
+def test_new_statistics_of_observations_leave_the_policy_as_it_is():
+    rng = np.random.default_rng(0)
+    spec = EnvSpec("toy", 3, Box(2), 10)
+    policy = networks.make_policy(spec, Networks(hidden=(8, 4), normalize_observations=True), jax.random.key(0))
+    before, after, obs = ([2, -1, 50] + [1, 3, 20] * rng.normal(size=(40, 3)).astype(np.float32) for _ in range(3))
+    ones = jnp.ones(40)
+    first = policy.seeing(policy.normalizer.updated(jnp.asarray(before, jnp.float32), ones))
+    shifted = jnp.asarray(1.5 * after + 1, jnp.float32)
+    second = first.seeing(first.normalizer.updated(shifted, ones))
+    obs = jnp.asarray(obs, jnp.float32)
+    assert np.max(np.abs(second.normalizer(obs) - first.normalizer(obs))) > 0.1
+    np.testing.assert_allclose(second(obs).mean, first(obs).mean, rtol=1e-4, atol=1e-6)
+
+
 def test_what_never_changes_is_normalised_to_nothing_whatever_rounding_left_of_its_deviation():
     seen = jnp.full((1000, 1), 123.456)
     normalizer = networks.Normalizer(jnp.zeros(1), jnp.zeros(1), jnp.zeros(()))

@@ -136,9 +136,8 @@ class Iteration:
         return np.where(self.valid[:, None], advantage - advantage[self.valid].mean(0), 0)
 
     def promised(self):
-        """(1/N) Σ_episodes Σ_t γ_C^t (π_new/π_old − 1) Â_C of two Gaussians, the new one behind the old normaliser."""
-        old = self.state.policy
-        new = networks.Policy(self.new.policy.net, self.new.policy.log_std, old.normalizer)
+        """(1/N) Σ_episodes Σ_t γ_C^t (π_new/π_old − 1) Â_C of two Gaussians; new statistics did not change the new one."""
+        old, new = self.state.policy, self.new.policy
         action, log_probs = np.asarray(self.batch.action), []
         for policy in (new, old):
             z = policy(self.batch.obs)
@@ -359,7 +358,7 @@ def test_the_normaliser_learns_a_batch_after_the_update_not_before(penalised):
         everything = np.concatenate(seen)
         np.testing.assert_allclose(after.mean, everything.mean(0), rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(after.spread / after.count, everything.var(0), rtol=1e-4)
-        # `promised` puts the new network behind the old statistics: behind the new ones it would be another number.
+        # The promise is that of the policy that acts next. Old weights behind new statistics would be another policy.
         np.testing.assert_allclose(it.metrics["promised"], it.promised(), rtol=2e-3, atol=2e-4)
         other = Iteration.__new__(Iteration)
         policy = networks.Policy(it.state.policy.net, it.state.policy.log_std, after)

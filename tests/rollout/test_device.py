@@ -18,7 +18,7 @@ STILL = networks.make_policy(Chain().spec, Networks(hidden=(1,)), jax.random.key
 
 
 def test_a_batch_from_the_device_holds_whole_episodes_one_after_the_other():
-    batch = DeviceSampler(Chain()).episodes(STILL, jax.random.key(1), 50)
+    batch = DeviceSampler(Chain(cut=True)).episodes(STILL, jax.random.key(1), 50)
     valid, t, last = (np.asarray(x) for x in (batch.valid, batch.t, batch.last))
     for e in range(50):
         rows = np.flatnonzero((np.asarray(batch.episode) == e) & valid)
@@ -51,8 +51,8 @@ def test_room_for_more_episodes_than_are_played_changes_nothing():
 def test_few_robots_that_play_again_play_the_episodes_of_many(robots):
     """An episode of the chain is known by its key alone, whoever plays it and when."""
     key, rows = jax.random.key(5), 200
-    many = alone(Chain(), key, 60, played=jnp.asarray([50]))
-    few = alone(Chain(), key, robots, rows=rows, played=jnp.asarray([50]), room=60)
+    many = alone(Chain(cut=True), key, 60, played=jnp.asarray([50]))
+    few = alone(Chain(cut=True), key, robots, rows=rows, played=jnp.asarray([50]), room=60)
     assert np.asarray(many.valid).sum() < rows
     assert few.reward.shape == (rows,)
     assert few.present.shape == (60,)
@@ -64,7 +64,7 @@ def test_few_robots_that_play_again_play_the_episodes_of_many(robots):
 
 
 def test_a_batch_of_robots_that_play_again_holds_whole_episodes_in_order():
-    batch = alone(Chain(), jax.random.key(6), 7, rows=200, played=jnp.asarray([50]), room=60)
+    batch = alone(Chain(cut=True), jax.random.key(6), 7, rows=200, played=jnp.asarray([50]), room=60)
     valid, t, last, episode = (np.asarray(x) for x in (batch.valid, batch.t, batch.last, batch.episode))
     assert np.all(np.diff(episode) >= 0)
     np.testing.assert_array_equal(np.asarray(batch.present), np.arange(60) < 50)
@@ -74,7 +74,7 @@ def test_a_batch_of_robots_that_play_again_holds_whole_episodes_in_order():
         assert last[rows].sum() == 1
         assert last[rows[-1]]
         assert batch.final_obs[e, 0] == len(rows)
-        assert not batch.truncated[e]  # none of these lasts 20 steps
+        assert batch.truncated[e]
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ def test_runs_that_play_again_side_by_side_are_what_each_is_alone():
 @pytest.mark.parametrize("robots", [1, 7])
 def test_of_robots_that_play_again_what_does_not_fit_is_absent_whole(robots):
     """Seven robots play all 60 episodes, in more than 40 rows; a single one is stopped before, in the middle of one."""
-    batch = alone(Chain(), jax.random.key(6), robots, rows=40, room=60)
+    batch = alone(Chain(cut=True), jax.random.key(6), robots, rows=40, room=60)
     lengths = np.asarray(estimate.episode_sums(batch.valid[:, None].astype(jnp.float32), batch))[:, 0]
     present = np.asarray(batch.present)
     assert 0 < present.sum() < 60
@@ -138,7 +138,7 @@ class Free(Chain):
 
 @pytest.mark.parametrize("horizon", [20, 150])  # in one stretch, and in two
 def test_an_environment_may_have_no_constraints(horizon):
-    batch = DeviceSampler(Free(horizon)).episodes(STILL, jax.random.key(2), 5)
+    batch = DeviceSampler(Free(horizon=horizon)).episodes(STILL, jax.random.key(2), 5)
     assert batch.costs.shape == (5 * horizon, 0)
     assert np.asarray(batch.valid).all()
 
@@ -147,6 +147,43 @@ def test_an_episode_that_ends_in_both_ways_at_once_was_not_cut_off():
     batch = DeviceSampler(Free()).episodes(STILL, jax.random.key(2), 5)
     assert np.asarray(batch.last).sum() == 5
     assert not np.asarray(batch.truncated).any()
+
+
+class Lost(Chain):
+    """Where an episode ends otherwise than by the clock, nothing is seen any more."""
+
+    def step(self, state, action):
+        state, out = super().step(state, action)
+        return state, out._replace(obs=jnp.where(out.terminated, jnp.nan, out.obs))
+
+
+@pytest.mark.parametrize(
+    ("robots", "how"),
+    [(60, {}), (60, {"rows": 200}), (7, {"rows": 200, "room": 60})],
+    ids=["with gaps", "squeezed", "in turns"],
+)
+def test_what_an_environment_shows_after_a_termination_is_in_no_row(robots, how):
+    batch = alone(Lost(), jax.random.key(5), robots, **how)
+    valid = np.asarray(batch.valid)
+    assert np.asarray(batch.present).sum() == 60
+    assert 60 < valid.sum() < len(valid)
+    assert not np.asarray(batch.truncated).any()
+    for padding in (np.asarray(batch.obs)[~valid], np.asarray(batch.action)[~valid], np.asarray(batch.final_obs)):
+        np.testing.assert_array_equal(padding, 0)
+
+
+def test_an_environment_hears_how_many_robots_are_stepped_side_by_side():
+    heard = []
+
+    class Hearing(Chain):
+        def beside(self, count):
+            heard.append(count)
+            return self
+
+    policies = jax.tree.map(lambda x: jnp.stack([x] * 3), STILL)
+    keys = jax.random.split(jax.random.key(8), 3)
+    jax.eval_shape(lambda keys: device.collect(Hearing(), policies, keys, 15, rows=300, room=60), keys)
+    assert heard == [45]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,10 @@ SPEC = EnvSpec("counted", 3, Box(1), HORIZON, (ConstraintSpec("steps", 1.0),))
 
 
 class Counted(HostEnv):
-    """Slot i of lane k plays episodes of i + 1 steps; it sees its lane, its slot and the step it is in."""
+    """Slot i of lane k plays episodes of i + 1 steps; it sees its lane, its slot and the step it is in.
+
+    The clock ends the episodes of slots with an even number. After the others nothing is seen.
+    """
 
     def __init__(self, lane: int, slots: int) -> None:
         self.spec, self.num_envs, self.lane = SPEC, slots, lane
@@ -42,7 +45,9 @@ class Counted(HostEnv):
         self.age = np.where(ended, 0, self.age)
         nothing = np.zeros(self.num_envs, bool)
         ones = np.ones(self.num_envs, np.float32)
-        return HostStep(self._observed(), ones, ones[:, None], ended, nothing, final, nothing)
+        cut = ended & (np.arange(self.num_envs) % 2 == 0)
+        final[ended & ~cut] = np.nan
+        return HostStep(self._observed(), ones, ones[:, None], ended & ~cut, cut, final, nothing)
 
     def use_threads(self, count: int) -> None:
         self.threads.append(count)
@@ -75,7 +80,9 @@ def test_a_batch_from_the_host_holds_whole_episodes_one_after_the_other(policy, 
         assert (batch.obs[rows, :2] == batch.obs[first, :2]).all()
         assert batch.obs[rows, 2].tolist() == batch.t[rows].tolist()
         assert last + 1 - first == batch.obs[first, 1] + 1
-        assert batch.final_obs[k].tolist() == [*batch.obs[first, :2], last + 1 - first]
+        even = batch.obs[first, 1] % 2 == 0
+        assert batch.truncated[k] == even
+        assert batch.final_obs[k].tolist() == ([*batch.obs[first, :2], last + 1 - first] if even else [0, 0, 0])
     assert (batch.episode[steps:] == 5).all()
     assert not batch.reward[steps:].any()
     assert not batch.final_obs[6:].any()

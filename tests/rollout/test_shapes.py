@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from toys import BASE, TINY, Slide, Walk
@@ -104,6 +106,50 @@ def test_robots_play_again_where_a_fifth_more_would_not_do_and_as_far_as_there_i
     assert np.asarray(batch.present).sum() == episodes
     assert np.array_equal(batch.truncated, batch.present)  # the walk is ended by the clock
     assert np.asarray(batch.valid).sum() == 8 * episodes
+
+
+class Climb(Walk):
+    """Ends at once where the first action is negative, else after 8 steps; each step costs 1."""
+
+    def step(self, state, action):
+        state, out = super().step(state, action)
+        fallen = (state.t == 1) & (action[0] < 0)
+        return state, out._replace(costs=jnp.ones(2), terminated=fallen, truncated=out.truncated & ~fallen)
+
+
+@pytest.mark.parametrize(("robots", "rows"), [(400, 1000), (60, 1000)], ids=["at once", "in turns"])
+def test_no_episode_is_dropped_where_episodes_suddenly_get_longer(robots, rows):
+    """400 episodes were to make 800 steps. Now they are 8 steps long: 3,200, as fit into 1,000 · 1.5³ rows."""
+    trainer = Trainer([BASE], Climb())
+    (state,) = after(trainer, 2)
+    brave = eqx.tree_at(lambda p: p.net.biases[-1], state.policy, state.policy.net.biases[-1] + 100.0)
+    state = (state._replace(policy=brave),)
+    plan = Plan(robots, rows, 400)
+    new, (row,) = trainer.iterate(state, plan)
+    assert row["episodes"] == 400
+    assert row["cost_near"] == row["cost_far"] == row["length"] == 8
+    assert trainer.sample(state, plan, 1).reward.shape == (1, 3375 if robots < 400 else 3200)
+    # The next plan has these rows from the start, and the one after a batch that fits again has those of the first.
+    following = trainer.plan_after(plan, [row])
+    assert following == plan._replace(rows=3375)
+    assert trainer.plan(new, following).rows == 3375
+    assert trainer.plan_after(following, [row | {"steps": 1000}]) == plan
+
+
+def test_a_batch_that_is_sampled_again_has_the_episodes_it_had():
+    """Of four times as many as fit: with plenty of rows from the start, they are the same."""
+    trainer = Trainer([BASE], Climb())
+    state = after(trainer, 2)
+    tight, roomy = (trainer.sample(state, Plan(60, rows, 400), 1) for rows in (500, 5000))
+    lengths = []
+    for batch in (tight, roomy):
+        assert np.asarray(batch.present).sum() == 400
+        lengths.append(
+            [np.asarray(x)[np.asarray(batch.valid)] for x in (batch.obs, batch.action, batch.t, batch.episode)]
+        )
+    for found, expected in zip(*lengths, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert tight.reward.shape[1] < 5000
 
 
 @pytest.mark.parametrize("on_host", [True, False])

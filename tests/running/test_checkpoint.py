@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from optax import ScaleByAdamState
 
 from corral.errors import CorralError
 from corral.running import checkpoint, files
@@ -196,6 +197,12 @@ def test_a_process_killed_at_any_moment_leaves_a_whole_checkpoint_no_older_than_
         start = k + 1
     checkpoint.save(tmp_path, start, {"a": np.zeros(1)}, {})
     assert list(tmp_path.glob(".*")) == []
+
+
+def test_a_count_that_an_earlier_version_kept_for_several_networks_is_that_of_each(tmp_path):
+    checkpoint.write(tmp_path / "old.npz", {"adam": ScaleByAdamState(np.int32(7), 0.0, 0.0)}, {})
+    like = {"adam": ScaleByAdamState(jnp.zeros(3, jnp.int32), 0.0, 0.0)}
+    assert checkpoint.load(tmp_path / "old.npz", like)[0]["adam"].count.tolist() == [7, 7, 7]
 
 
 def test_counts_that_an_earlier_version_kept_as_floats_are_read(tmp_path):

@@ -16,6 +16,7 @@ from corral.config import Config, Critic, TrustRegion
 from corral.envs.contract import ConstraintSpec, Discrete, Env, EnvSpec, Timestep
 from corral.learning import distributions, update
 from corral.rollout import device
+from corral.rollout.shapes import Plan
 from corral.running.trainer import Trainer
 
 
@@ -95,6 +96,32 @@ def test_what_an_environment_breaks_after_the_last_step_of_an_episode_is_named_t
         CorralError, match=r"walk handed out NaN or infinity as the observation after the last step of an episode"
     ):
         trainer.iterate(state, trainer.plan(state, None))
+
+
+class Fall(Walk):
+    """Ends where x > 1.5, and nothing is seen after that."""
+
+    def step(self, state, action):
+        state, out = super().step(state, action)
+        fallen = state.x[0] > 1.5
+        return state, out._replace(
+            obs=jnp.where(fallen, jnp.nan, out.obs), terminated=fallen, truncated=out.truncated & ~fallen
+        )
+
+
+@pytest.mark.parametrize("room", [100, 400])
+def test_a_termination_after_which_an_environment_shows_nan_stops_no_update(room):
+    """Neither the policy nor its normaliser, the critics or the predictors are given what they never act on."""
+    networks = replace(TINY, normalize_observations=True)
+    critic = Critic("adam", epochs=2, held_out=0.2, minibatch=200)
+    config = replace(BASE, algo=TRPO(), networks=networks, critic=critic, time_limit_ends=False)
+    trainer = Trainer([config], Fall())
+    state = trainer.initial()
+    for _ in range(4):
+        state, (row,) = trainer.iterate(state, Plan(100, 1000, room))
+        assert row["accepted"]
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
+    assert row["length"] < 8
 
 
 class Latch(Env):

@@ -208,6 +208,8 @@ class Display(Watcher):
             parts.append(f"sampling {spent[0] / sum(spent):.0%} of the time")
         if "explained_variance" in row:
             parts.append(f"explained variance {row['explained_variance']:.2f}")
+        if "signal" in row:
+            parts.append(f"signal {row['signal']:.2f} of the gradient")
         yield Text("  ·  ".join(parts), "dim", no_wrap=True, overflow="ellipsis")
 
     def _done(self) -> int:

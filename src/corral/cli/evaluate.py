@@ -1,6 +1,7 @@
 """`corral evaluate DIR`: what a trained policy earns and costs, and whether it keeps its limits."""
 
 import json
+import math
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from rich.table import Table
 
 from corral.cli.flags import parse
 from corral.cli.progress import bar
-from corral.evaluation import Estimate, Evaluation, evaluate
+from corral.evaluation import Estimate, Evaluation, Verdict, evaluate, unseen
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,14 @@ def _report(evaluation: Evaluation) -> dict[str, Any]:
         "episodes": evaluation.episodes,
         "deterministic": evaluation.deterministic,
         "return": evaluation.earned._asdict(),
-        "constraints": [c._asdict() | {"cost": c.cost._asdict()} for c in evaluation.constraints],
+        "constraints": [c._asdict() | {"cost": _plain(c.cost)} for c in evaluation.constraints],
         "verdict": evaluation.verdict,
     }
+
+
+def _plain(cost: Estimate) -> dict[str, float | None]:
+    """An estimate for JSON, which knows no infinity."""
+    return cost._asdict() | {"high": cost.high if math.isfinite(cost.high) else None}
 
 
 def _print(found: list[Evaluation]) -> None:
@@ -68,7 +74,8 @@ def _print(found: list[Evaluation]) -> None:
         table.add_row(str(evaluation.seed), "return", f"{earned.mean:.4g}", _interval(earned), "", "", "")
         for c in evaluation.constraints:
             verdict = f"[{colours[c.verdict]}]{c.verdict}[/]"
-            numbers = (f"{c.cost.mean:.4g}", _interval(c.cost), f"{c.limit:g}", f"{c.probability:.1%}")
+            sure = "unknown" if c.probability is None else f"{c.probability:.1%}"
+            numbers = (f"{c.cost.mean:.4g}", _interval(c.cost), f"{c.limit:g}", sure)
             table.add_row("", f"cost {c.name}", *numbers, verdict)
     Console(width=None if sys.stdout.isatty() else 110).print(table)
     first = found[0]
@@ -94,10 +101,29 @@ def verdict_line(found: list[Evaluation]) -> str:
     left = [c for c in constraints if c.verdict == "open"]
     if not left:
         return f"MET: {who} under every limit"
+    return "OPEN: " + ". ".join(filter(None, (_close(left), _equal(left, found[0].episodes))))
+
+
+def _close(left: list[Verdict]) -> str:
+    """What to say of open limits that the intervals of their costs reach over."""
+    left = [c for c in left if c.cost.se > 0]
+    if not left:
+        return ""
     # The limits that would be met: lower by as much as the intervals reach over the present ones.
     lower = {c.name: c.limit - max(o.cost.high - o.limit for o in left if o.name == c.name) for c in left}
     return (
-        f"OPEN: {', '.join(sorted(lower))} too close to the limit to call. Constrained training steers a cost onto its "
+        f"{', '.join(sorted(lower))} too close to the limit to call. Constrained training steers a cost onto its "
         "limit, so more episodes seldom decide it: to be sure, train with a margin, such as a limit of "
         + ", ".join(f"{limit:.3g} for {name}" for name, limit in lower.items())
+    )
+
+
+def _equal(left: list[Verdict], episodes: int) -> str:
+    """What to say of open limits on costs that were the same in every episode."""
+    # The cost of an unseen kind of episode, as frequent as it can be, with which the limit is just kept.
+    bearable = {c.name: c.cost.mean + (c.limit - c.cost.mean) / unseen(episodes) for c in left if c.cost.se == 0}
+    return ", ".join(
+        f"every episode cost the same in {name}, and {episodes:,} episodes do not exclude a rare one that costs more: the "
+        f"limit is met if none can cost more than {most:,.4g}; more episodes say more"
+        for name, most in bearable.items()
     )

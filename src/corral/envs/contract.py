@@ -31,17 +31,23 @@ class Box:
 
     size: int
     low: tuple[float, ...] | None = None
-    """What -1 stands for in a wrapped environment, such as one of Gymnasium's; None: its actions are not mapped."""
+    """What -1 stands for in a wrapped environment, such as one of Gymnasium's; −∞: no bound; None: no bounds at all."""
     high: tuple[float, ...] | None = None
-    """What 1 stands for in the wrapped environment."""
+    """What 1 stands for in the wrapped environment; ∞: no bound."""
     shape: tuple[int, ...] | None = None
     """The shape of the wrapped environment's actions; None: (size,)."""
 
     def outside(self, actions: np.ndarray) -> np.ndarray:
-        """Actions (..., size) as the wrapped environment takes them, clipped to its range."""
+        """Actions (..., size) as the wrapped environment takes them.
+
+        Numbers with two bounds are mapped from [-1, 1] onto their range and clipped; others are clipped to a bound, if any.
+        """
         if self.low is not None:
             low, high = np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
-            actions = low + (np.clip(actions, -1, 1) + 1) / 2 * (high - low)
+            both = np.isfinite(low) & np.isfinite(high)
+            start, width = np.where(both, low, 0), np.subtract(high, low, where=both, out=np.zeros_like(low))
+            mapped = start + (np.clip(actions, -1, 1) + 1) / 2 * width
+            actions = np.where(both, mapped, np.clip(actions, low, high))
         return actions if self.shape is None else actions.reshape(*actions.shape[:-1], *self.shape)
 
 
@@ -67,6 +73,8 @@ class ConstraintSpec:
     description: str = ""
     discount: float | None = None
     """γ in the sum Σ γ^t cost_t that `limit` bounds; None: the run's `cost_gamma`, which is 1 by default."""
+    largest: float | None = None
+    """The most that one episode can cost, if it is known: its number of steps, where a step costs 0 or 1."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,9 @@ class EnvSpec:
     """No episode has more steps than this."""
     constraints: tuple[ConstraintSpec, ...] = ()
     """The constraints, in the order of the last axis of `costs`."""
+    observation: str | None = None
+    """The observation space of a wrapped environment (`envs.gymnasium.spaces`), from which vectors of `observation_size`
+    numbers are made; None: it hands out such vectors."""
 
 
 class Timestep(NamedTuple):
@@ -110,6 +121,10 @@ class Env(eqx.Module):
     @abc.abstractmethod
     def spec(self) -> EnvSpec:
         """Sizes, horizon and constraints."""
+
+    def beside(self, count: int) -> "Env":
+        """This environment for `count` robots that are stepped side by side: an engine may need room for all of them."""
+        return self
 
     @abc.abstractmethod
     def reset(self, key: Key[Array, ""]) -> tuple[Any, Float[Array, " o"]]:
@@ -154,7 +169,7 @@ class Autoreset(eqx.Module):
         Where an episode ended, `timestep.obs` is the first observation of the next episode and the final observation is
         the last of the ended one; elsewhere the two are equal. All other fields describe the step.
         """
-        stepped, timestep = jax.vmap(self.env.step)(fleet.states, actions)
+        stepped, timestep = jax.vmap(self.env.beside(self.count).step)(fleet.states, actions)
         ended = timestep.terminated | timestep.truncated
 
         def refill() -> tuple[Array, Any, Array]:
@@ -168,7 +183,7 @@ class Autoreset(eqx.Module):
         return Fleet(key, states, spares, used | ended), timestep._replace(obs=obs), timestep.obs
 
     def _draw(self, key: Key[Array, ""]) -> tuple[Any, Float[Array, "n o"]]:
-        states, obs = jax.vmap(self.env.reset)(jax.random.split(key, self.count))
+        states, obs = jax.vmap(self.env.beside(self.count).reset)(jax.random.split(key, self.count))
         return states, obs
 
 

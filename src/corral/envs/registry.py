@@ -1,5 +1,6 @@
 """Corral's environments by name: the paper's three robots times two tasks, and Safety-Gymnasium's six velocity tasks."""
 
+import contextlib
 import re
 from collections.abc import Collection
 from dataclasses import fields, replace
@@ -58,11 +59,23 @@ def spec(name: str, **changed: Any) -> EnvSpec:
     return scenario(name, **changed).spec
 
 
+def horizon(name: str) -> int | None:
+    """The most steps of an episode of this environment, without making it; None where nothing states them."""
+    if name in _ENVIRONMENTS:
+        return spec(name).horizon
+    if is_gymnasium(name):
+        import gymnasium
+
+        with contextlib.suppress(gymnasium.error.Error, ImportError):
+            return gymnasium.spec(name).max_episode_steps
+    return None
+
+
 def make(name: str, *, impl: str | None = None, robots: int = 16384, **changed: Any) -> Env:
     """A functional environment: kinematic for the Point, MJX for the others.
 
     `impl` is MJX's implementation, "warp" or "jax"; None takes Warp where it can run. Warp keeps room for `robots`
-    robots at once. Other keywords are task parameters.
+    robots at once, and a rollout of more for all of them. Other keywords are task parameters.
     """
     definition = scenario(name, **changed)
     if definition.robot.name == "point":

@@ -52,7 +52,8 @@ class Velocity(Task):
     def constraints(self) -> tuple[ConstraintSpec, ...]:
         """One constraint, on speed."""
         what = "‖(vx, vy)‖" if self.planar else "vx"
-        return (ConstraintSpec("speed", self.limit, f"steps with {what} > {self.threshold:g}"),)
+        description = f"steps with {what} > {self.threshold:g}"
+        return (ConstraintSpec("speed", self.limit, description, largest=float(self.max_steps)),)
 
     def score(
         self, robot: Robot, layout: tuple[()], state: RobotState, action: Float[Array, " a"], fallen: Bool[Array, ""]

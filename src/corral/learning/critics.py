@@ -14,20 +14,9 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from corral.config import Critic, Networks
 from corral.learning.estimate import Batch, masked_mean
-from corral.learning.networks import MLP, apply_stacked, stack_mlps
+from corral.learning.networks import MLP, Scale, apply_stacked, stack_mlps, with_input_scale
 from corral.learning.surrogates import some
 from corral.trust_region import cg, fisher
-
-
-class Scale(NamedTuple):
-    """Mean and deviation of inputs or targets, by column."""
-
-    mean: Float[Array, " c"]
-    std: Float[Array, " c"]
-
-    def unit(self, x: Float[Array, "n c"]) -> Float[Array, "n c"]:
-        """Centred and scaled."""
-        return (x - self.mean) / self.std
 
 
 def _scale(x: Float[Array, "n c"], batch: Batch) -> Scale:
@@ -47,6 +36,7 @@ class Critics(eqx.Module):
     inputs: Scale
     targets: Scale
     optimizer: optax.OptState
+    """Of each network its own: every array has a leading axis, as those of `nets` have."""
     sees_time: bool = eqx.field(static=True)
 
     def features(self, obs: Float[Array, "n o"], elapsed: Float[Array, " n"]) -> Float[Array, "n i"]:
@@ -64,7 +54,7 @@ def make_critics(observation_size: int, m: int, networks: Networks, critic: Crit
     i = observation_size + critic.sees_time
     nets = stack_mlps(1 + m, (i, *networks.hidden, 1), networks.activation, key)
     zero, one = jnp.zeros, jnp.ones
-    optimizer = optax.adam(critic.learning_rate).init(eqx.filter(nets, eqx.is_inexact_array))
+    optimizer = jax.vmap(optax.adam(critic.learning_rate).init)(eqx.filter(nets, eqx.is_inexact_array))
     return Critics(nets, Scale(zero(i), one(i)), Scale(zero(1 + m), one(1 + m)), optimizer, critic.sees_time)
 
 
@@ -81,6 +71,8 @@ def fit_critics(
     features = critics.features(batch.obs, elapsed)
     inputs, targets = _scale(features, batch), _scale(returns, batch)
     x, y = inputs.unit(features), targets.unit(returns)
+    if critic.method == "adam":
+        critics = _rescaled(critics, inputs, targets)
     held = _held_out(batch, critic.held_out, jax.random.fold_in(key, 0))
     train, test = batch.valid & ~held[batch.episode], batch.valid & held[batch.episode]
     # A single episode is not held out: the fit is then judged by the rows it is fitted to.
@@ -95,6 +87,19 @@ def fit_critics(
 
     nets, optimizer = _repeated(critics, one_pass, lambda nets: _error(nets, x_kept, y_kept, counts), critic)
     return Critics(nets, inputs, targets, optimizer, critics.sees_time)
+
+
+def _rescaled(critics: Critics, inputs: Scale, targets: Scale) -> Critics:
+    """The same value functions as networks of inputs and targets in other scales, which would otherwise start anew."""
+    old, nets = critics.targets, with_input_scale(critics.nets, critics.inputs, inputs)
+    # t₀ + u₀f = t₁ + u₁f'
+    ratio, shift = old.std / targets.std, (old.mean - targets.mean) / targets.std
+    weight, bias = ratio[:, None, None] * nets.weights[-1], ratio[:, None] * nets.biases[-1] + shift[:, None]
+    moved = eqx.tree_at(lambda n: (n.weights[-1], n.biases[-1]), nets, (weight, bias))
+    # Untrained networks are no function worth keeping: they start in the scales of the first batch.
+    untrained = jnp.all(old.mean == 0) & jnp.all(old.std == 1)
+    kept = jax.tree.map(lambda new, old: jnp.where(untrained, old, new), moved, critics.nets)
+    return eqx.tree_at(lambda c: c.nets, critics, kept)
 
 
 def _held_out(batch: Batch, share: float, key: Key[Array, ""]) -> Bool[Array, " e"]:
@@ -122,7 +127,8 @@ def _first(rows: Bool[Array, " n"], room: int) -> tuple[Int[Array, " k"], Bool[A
 class _Fit(NamedTuple):
     nets: MLP
     optimizer: optax.OptState
-    best: MLP
+    best: tuple[MLP, optax.OptState]
+    """Of each network the parameters and the optimizer after its best pass."""
     best_error: Float[Array, " c"]
     stale: Array
     epoch: Array
@@ -136,8 +142,8 @@ def _repeated(
 ) -> tuple[MLP, optax.OptState]:
     """Make up to `critic.epochs` passes; with held-out episodes, only while they help.
 
-    Each network keeps the parameters of its best pass on the held-out episodes, and the fit ends when no network has
-    improved for two passes.
+    Each network keeps the parameters, and its optimizer the moments, of its best pass on the held-out episodes, and the fit
+    ends when no network has improved for two passes.
     """
     start, static = eqx.partition(critics.nets, eqx.is_inexact_array)
 
@@ -146,20 +152,23 @@ def _repeated(
         moved, optimizer = one_pass(whole)
         nets, _ = eqx.partition(moved, eqx.is_inexact_array)
         if critic.held_out == 0:
-            return _Fit(nets, optimizer, nets, fit.best_error, fit.stale, fit.epoch + 1)
+            return _Fit(nets, optimizer, (nets, optimizer), fit.best_error, fit.stale, fit.epoch + 1)
         found = held_out_error(moved)
         better = found < fit.best_error
         best = jax.tree.map(
-            lambda new, old: jnp.where(better.reshape(-1, *([1] * (new.ndim - 1))), new, old), nets, fit.best
+            lambda new, old: jnp.where(better.reshape(-1, *([1] * (new.ndim - 1))), new, old),
+            (nets, optimizer),
+            fit.best,
         )
         stale = jnp.where(jnp.any(better), 0, fit.stale + 1)
         return _Fit(nets, optimizer, best, jnp.minimum(found, fit.best_error), stale, fit.epoch + 1)
 
     zero = jnp.zeros((), jnp.int32)
-    fit = _Fit(start, critics.optimizer, start, held_out_error(critics.nets), zero, zero)
+    fit = _Fit(start, critics.optimizer, (start, critics.optimizer), held_out_error(critics.nets), zero, zero)
     going_on = lambda f: (f.epoch < critic.epochs) & (f.stale < 2)  # noqa: E731
     fit = step(fit) if critic.epochs == 1 else lax.while_loop(going_on, step, fit)
-    return eqx.combine(fit.best, static), fit.optimizer
+    nets, optimizer = fit.best
+    return eqx.combine(nets, static), optimizer
 
 
 def _error(nets: MLP, x: Float[Array, "n i"], y: Float[Array, "n c"], rows: Array) -> Float[Array, " c"]:
@@ -221,7 +230,7 @@ def _adam_epoch(
         # Where there are fewer rows than a minibatch holds, each counts once.
         new = (place < count) | (k > 0)
         grad = jax.grad(lambda a: jnp.sum(_error(eqx.combine(a, static), x[some], y[some], new)))(arrays)
-        updates, state = adam.update(grad, state)
+        updates, state = jax.vmap(adam.update)(grad, state)
         return optax.apply_updates(arrays, updates), state
 
     arrays, optimizer = lax.fori_loop(0, -(-count // size), step, (arrays, fit.optimizer))

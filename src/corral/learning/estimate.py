@@ -12,7 +12,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 class Batch(NamedTuple):
-    """Whole episodes under one policy, one after the other in n rows; rows beyond the data have `valid` False."""
+    """Whole episodes under one policy, one after the other in n rows; rows beyond the data have `valid` False.
+
+    Observations, actions, rewards and costs are zero in rows that are not valid.
+    """
 
     obs: Float[Array, "n o"]
     action: Array
@@ -27,7 +30,7 @@ class Batch(NamedTuple):
     """The last step of its episode."""
     valid: Bool[Array, " n"]
     final_obs: Float[Array, "e o"]
-    """The observation after the last step of each episode."""
+    """The observation after the last step of each episode that ended by the clock alone; zeros for the others."""
     truncated: Bool[Array, " e"]
     """Whether the episode ended by the clock alone."""
     present: Bool[Array, " e"]

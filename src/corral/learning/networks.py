@@ -47,6 +47,28 @@ class MLP(eqx.Module):
         return product(x, self.weights[-1]) + self.biases[-1]
 
 
+class Scale(NamedTuple):
+    """Mean and deviation of inputs or targets, by column."""
+
+    mean: Float[Array, " c"]
+    std: Float[Array, " c"]
+
+    def unit(self, x: Float[Array, "n c"]) -> Float[Array, "n c"]:
+        """Centred and scaled."""
+        return (x - self.mean) / self.std
+
+
+def with_input_scale(net: MLP, before: Scale, after: Scale) -> MLP:
+    """The network that makes of inputs in the scale `after` what `net` makes of the same inputs in the scale `before`.
+
+    (x − m₀)/s₀ = (x − m₁)/s₁ · s₁/s₀ + (m₁ − m₀)/s₀, so only the first layer changes. Networks may be stacked.
+    """
+    W = net.weights[0]
+    weight, bias = W * (after.std / before.std)[:, None], net.biases[0] + ((after.mean - before.mean) / before.std) @ W
+    moved: MLP = eqx.tree_at(lambda n: (n.weights[0], n.biases[0]), net, (weight, bias))
+    return moved
+
+
 # The least number of rows in a piece. It is faster for a single run than 1,000 or 2,000, and as fast for many.
 _PIECE = 500
 
@@ -81,13 +103,20 @@ class Normalizer(eqx.Module):
     spread: Float[Array, " o"]
     """Sum of squared deviations."""
     count: Float[Array, ""]
+    least: float = eqx.field(static=True, default=0.0)
+    """Inputs that vary by less are divided by this instead of their deviation."""
 
     def __call__(self, obs: Float[Array, "*n o"]) -> Float[Array, "*n o"]:
         """Centre and scale, clipped to ±10 deviations; before any data, no change."""
+        scale = self.scale()
+        return jnp.clip((obs - scale.mean) / scale.std, -10, 10)
+
+    def scale(self) -> Scale:
+        """The mean and the deviation to scale by."""
         deviation = jnp.sqrt(self.spread / jnp.maximum(self.count, 1))
         # The deviation of an input that never changes is a rounding error.
         varies = deviation > 1e-6 * jnp.abs(self.mean)
-        return jnp.clip((obs - self.mean) / jnp.where(varies, deviation, 1), -10, 10)
+        return Scale(self.mean, jnp.where(varies, jnp.maximum(deviation, self.least), 1))
 
     def updated(self, obs: Float[Array, "n o"], weight: Float[Array, " n"]) -> "Normalizer":
         """With a batch added (rows of weight 0 do not count)."""
@@ -102,6 +131,7 @@ class Normalizer(eqx.Module):
             self.mean + shift * n / jnp.maximum(total, 1),
             self.spread + spread + shift**2 * self.count * n / jnp.maximum(total, 1),
             total,
+            self.least,
         )
 
 
@@ -120,6 +150,17 @@ class Policy(eqx.Module):
         if self.log_std is None:
             return Categorical(out)
         return Gaussian(out, jnp.broadcast_to(self.log_std, out.shape))
+
+    def seeing(self, normalizer: Normalizer) -> "Policy":
+        """The same policy with other statistics of observations.
+
+        Corral's own networks stay the same functions, up to the clipping of observations: a policy that changed with the
+        statistics would leave the trust region. A user's network sees the new scale.
+        """
+        net = self.net
+        if isinstance(net, MLP) and self.normalizer is not None:
+            net = with_input_scale(net, self.normalizer.scale(), normalizer.scale())
+        return Policy(net, self.log_std, normalizer)
 
 
 class Adopted(eqx.Module):
@@ -167,7 +208,8 @@ def make_policy(spec: EnvSpec, networks: Networks, key: Key[Array, ""], net: Any
         net = eqx.tree_at(lambda n: n.weights[-1], mlp, 0.1 * mlp.weights[-1])
     else:
         net = adopt(net, o, k)
-    normalizer = Normalizer(jnp.zeros(o), jnp.zeros(o), jnp.zeros(())) if networks.normalize_observations else None
+    blank = Normalizer(jnp.zeros(o), jnp.zeros(o), jnp.zeros(()), networks.least_deviation)
+    normalizer = blank if networks.normalize_observations else None
     log_std = jnp.full(k, networks.log_std, jnp.float32) if isinstance(spec.action, Box) else None
     return Policy(net, log_std, normalizer)
 

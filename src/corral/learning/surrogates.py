@@ -7,6 +7,7 @@
 All three are zero at θ_k (the objective up to a constant), and b = ∇L_i shares its units with c.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -15,8 +16,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from corral.config import TrustRegion
 from corral.learning import distributions
+from corral.learning.honest import Halves
 from corral.learning.networks import Flat
-from corral.trust_region import cg, dual, fisher, line_search, subspace
+from corral.trust_region import cg, crossfit, dual, fisher, line_search, subspace
 
 
 class Samples(NamedTuple):
@@ -45,6 +47,8 @@ class ConstraintValues(NamedTuple):
     """J_C(π_k) − J_C(π_{k−1})."""
     comparable: Bool[Array, ""]
     """Whether the last update caused that change: not in the first iteration, nor where cost shaping has just begun."""
+    se: Float[Array, " m"] | float = 0.0
+    """The standard error of J_C(π_k)."""
 
 
 class Local(NamedTuple):
@@ -55,12 +59,18 @@ class Local(NamedTuple):
     old: distributions.Distribution
     old_log_prob: Float[Array, " n"]
     trust: TrustRegion
+    halves: Halves | None = None
+    """The batch in two halves, which judge each other's steps; None: a step is judged by the batch it was computed from."""
 
     def surrogates(self, theta: Float[Array, " p"]) -> Float[Array, " c"]:
         """(L, L_1, …, L_m) at θ."""
+        return self._surrogates(theta, 1)
+
+    def _surrogates(self, theta: Float[Array, " p"], weight: Float[Array, " n"] | int) -> Float[Array, " c"]:
+        """The surrogates with this weight on each row."""
         s = self.samples
         ratio = jnp.exp(distributions.log_prob(self.flat.policy(theta)(s.obs), s.action) - self.old_log_prob)
-        change = jnp.where(s.weight > 0, ratio - 1, 0)
+        change = weight * jnp.where(s.weight > 0, ratio - 1, 0)
         objective, costs = (change * s.weight) @ s.advantage[:, None], change @ (s.cost_weight * s.cost_advantage)
         return jnp.concatenate([objective, costs])
 
@@ -73,6 +83,17 @@ class Local(NamedTuple):
         """(g, B) at θ_k."""
         jacobian = jax.jacrev(self.surrogates)(self.flat.theta)
         return jacobian[0], jacobian[1:].T
+
+    def gradients_of_halves(self) -> tuple[Float[Array, "p c"], Float[Array, "p c"]]:
+        """[g, B] of each half, doubled: their mean is [g, B] of the batch."""
+        halves = self.halves
+        assert halves is not None, "this batch is not split"
+
+        def both(theta: Float[Array, " p"]) -> Float[Array, "2 c"]:
+            return jnp.stack([self._surrogates(theta, 1 + sign * halves.sign) for sign in (1, -1)])
+
+        a, b = jax.jacrev(both)(self.flat.theta)
+        return a.T, b.T
 
 
 class Step(NamedTuple):
@@ -90,12 +111,16 @@ class Step(NamedTuple):
     cg_residual: Float[Array, ""]
     """The largest relative residual of the conjugate-gradient solves."""
     search: line_search.LineSearch
+    judged: crossfit.Terms | None = None
+    """The honest terms, where the batch was split."""
+    in_sample: Float[Array, " m"] | None = None
+    """What the batch itself promises for the accepted step: `promised` without the correction."""
 
 
-def make(flat: Flat, samples: Samples, trust: TrustRegion) -> Local:
+def make(flat: Flat, samples: Samples, trust: TrustRegion, halves: Halves | None = None) -> Local:
     """The local model of the policy with parameters `flat` on these samples."""
     old = flat.policy(flat.theta)(samples.obs)
-    return Local(flat, samples, old, distributions.log_prob(old, samples.action), trust)
+    return Local(flat, samples, old, distributions.log_prob(old, samples.action), trust, halves)
 
 
 def stride(fraction: float) -> int:
@@ -121,15 +146,57 @@ def restricted(
     local: Local, g: Float[Array, " p"], B: Float[Array, "p m"]
 ) -> tuple[subspace.Restricted, Float[Array, ""]]:
     """The subproblem on the span of conjugate-gradient solutions for g and B, and CG's worst residual."""
+    product = _fisher(local)
+    solved = cg.solve(product, jnp.concatenate([g[:, None], B], axis=1), iterations=local.trust.cg_iterations)
+    problem = subspace.restrict(solved.x, product(solved.x), g, B)
+    return problem, jnp.max(solved.residual)
+
+
+def _fisher(local: Local) -> Callable[[Float[Array, "p k"]], Float[Array, "p k"]]:
+    """Products with the Fisher matrix of the current policy."""
     s, trust = local.samples, local.trust
     obs, weight = some(s.obs, trust.fisher_fraction), some(s.weight, trust.fisher_fraction)
     weight = weight / jnp.sum(weight)
-    product = fisher.operator(
+    return fisher.operator(
         lambda theta: local.flat.policy(theta)(obs), local.flat.theta, weights=weight, damping=trust.damping
     )
-    solved = cg.solve(product, jnp.concatenate([g[:, None], B], axis=1), iterations=trust.cg_iterations)
-    problem = subspace.restrict(solved.x, product(solved.x), g, B)
-    return problem, jnp.max(solved.residual)
+
+
+class Judged(NamedTuple):
+    """A subproblem, and how much more of a step its own samples promise than honest terms do."""
+
+    problem: subspace.Restricted
+    cg_residual: Float[Array, ""]
+    optimism: Float[Array, "k c"] | None = None
+    """In-sample less honest change of the objective and of each cost, for each direction of the basis; None: not known."""
+    terms: crossfit.Terms | None = None
+
+    def correction(self, z: Float[Array, " k"]) -> Float[Array, " c"] | None:
+        """What to add to the surrogates along the step with coordinates z."""
+        return None if self.optimism is None else -(z @ self.optimism)
+
+
+def judged(local: Local, objective: Float[Array, " c"], constrained: bool) -> Judged:
+    """The subproblem of maximising objective · (L, L_1, …), with its constraints or without, judged by halves if any."""
+    if local.halves is None:
+        g, B = local.gradients()
+        if not constrained:
+            g, B = objective[0] * g + B @ objective[1:], B[:, :0]
+        return Judged(*restricted(local, g, B))
+    Ga, Gb = local.gradients_of_halves()
+    # The objective's column is that of the weighted sum; the costs keep theirs.
+    weighted = jnp.eye(len(objective)).at[:, 0].set(objective)
+    Ga, Gb = Ga @ weighted, Gb @ weighted
+    k = len(objective) if constrained else 1
+    product = _fisher(local)
+    solved = cg.solve(product, jnp.concatenate([Ga[:, :k], Gb[:, :k]], axis=1), iterations=local.trust.cg_iterations)
+    V = (solved.x[:, :k], solved.x[:, k:])
+    halves = local.halves
+    terms = crossfit.terms(V, (Ga, Gb), halves.signal[:k, :k], halves.rate, halves.balance)
+    mean = (V[0] + V[1]) / 2
+    problem, coordinates = subspace.with_terms(mean, product(mean), terms.honest[:, :k])
+    optimism = coordinates.T @ (terms.in_sample - terms.honest)
+    return Judged(problem, jnp.max(solved.residual), optimism, terms)
 
 
 def search(
@@ -138,8 +205,12 @@ def search(
     objective: Float[Array, " c"],
     cost_limit: Float[Array, " m"],
     recovering: Array,
+    correction: Float[Array, " c"] | None = None,
 ) -> line_search.LineSearch:
     """Backtrack until KL ≤ δ, every L_i ≤ cost_limit_i and, unless recovering, objective · (L, L_1, …) improves.
+
+    The correction of the objective and of each L_i along the whole step, which takes off their optimism, is added in
+    proportion to the length of the candidate.
 
     The checks, in this order: kl, objective, each cost.
     """
@@ -148,6 +219,9 @@ def search(
     def check(theta: Float[Array, " p"]) -> line_search.Checks:
         values = local.surrogates(theta)
         gain = values @ objective
+        if correction is not None:
+            along = (theta - local.flat.theta) @ step / jnp.maximum(step @ step, jnp.finfo(step.dtype).tiny)
+            gain, values = gain + along * correction[0], values + along * correction
         value = jnp.concatenate([local.kl(theta)[None], -gain[None], values[1:]])
         # An improvement must be strict; recovery may cost any amount of reward.
         must = jnp.where(recovering, jnp.inf, -jnp.finfo(gain.dtype).tiny)
@@ -163,12 +237,15 @@ def finish(
     limit: Float[Array, " m"],
     solution: dual.Solution,
     nu: Float[Array, " m"],
+    judged: crossfit.Terms | None = None,
+    correction: Float[Array, " c"] | None = None,
 ) -> Step:
     """The record of an update from its line search."""
     accepted = found.accepted
+    promised = jnp.where(accepted, found.checks.value[2:], 0)
     return Step(
         theta=found.theta,
-        promised=jnp.where(accepted, found.checks.value[2:], 0),
+        promised=promised,
         kl=jnp.where(accepted, found.checks.value[0], 0),
         case=solution.case,
         lam=solution.lam,
@@ -176,6 +253,8 @@ def finish(
         effective_limit=limit,
         cg_residual=cg_residual,
         search=found,
+        judged=judged,
+        in_sample=None if correction is None else promised - found.scale * correction[1:],
     )
 
 
@@ -188,8 +267,10 @@ def unconstrained(
     local: Local, objective: Float[Array, " c"], limit: Float[Array, " m"], nu: Float[Array, " m"]
 ) -> Step:
     """The step of every algorithm without hard constraints: along H⁻¹d, d = ∇(objective · (L, L_1, …)), to the boundary."""
-    g, B = local.gradients()
-    problem, residual = restricted(local, objective[0] * g + B @ objective[1:], B[:, :0])
+    here = judged(local, objective, constrained=False)
+    problem = here.problem
     solution = dual.solve(problem.q, problem.r, problem.S, jnp.zeros(0), local.trust.delta)
-    found = search(local, problem.step(solution), objective, jnp.full(limit.shape, jnp.inf), jnp.zeros((), bool))
-    return finish(found, residual, limit, solution, nu)
+    correction = here.correction(problem.coordinates(solution))
+    no_limit, no = jnp.full(limit.shape, jnp.inf), jnp.zeros((), bool)
+    found = search(local, problem.step(solution), objective, no_limit, no, correction)
+    return finish(found, here.cg_residual, limit, solution, nu, here.terms, correction)

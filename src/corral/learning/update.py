@@ -1,5 +1,6 @@
 """One iteration of learning, (state, batch) → (state, metrics): a pure function, to be jitted and vmapped over seeds."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -8,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from corral.config import Config
 from corral.envs.contract import EnvSpec
-from corral.learning import distributions, estimate, networks, surrogates
+from corral.learning import distributions, estimate, honest, networks, surrogates
 from corral.learning.critics import Critics, fit_critics, make_critics
 from corral.learning.estimate import Batch, masked_mean
 from corral.learning.networks import Policy
@@ -32,6 +33,8 @@ class LearnerState(NamedTuple):
     """Mean episode length of the previous batch, from which the next number of episodes follows."""
     env_steps: UInt32[Array, ""]
     """All steps so far; at 2³² − 1 the count stays where it is."""
+    signal: Float[Array, "c c"] | None = None
+    """The average relative terms of g and each b (`trust_region.crossfit`); None where steps are judged in-sample."""
 
 
 def limits(config: Config, spec: EnvSpec) -> tuple[Any, ...]:
@@ -57,6 +60,7 @@ def init(config: Config, spec: EnvSpec, key: Key[Array, ""], net: Any | None = N
         value=jnp.zeros(m),
         length=jnp.asarray(spec.horizon, jnp.float32),
         env_steps=jnp.zeros((), jnp.uint32),
+        signal=jnp.zeros((1 + m, 1 + m)) if config.trust.honest else None,
     )
 
 
@@ -93,6 +97,7 @@ def update(
     gamma = jnp.concatenate([jnp.asarray(config.gamma)[None], cost_gamma])
     lam = jnp.asarray([config.gae] + [config.cost_gae] * m)
     advantage, returns = estimate.advantages(earned, values, after, batch, gamma, lam)
+    targets = jnp.where(valid[:, None], advantage + values, 0) if config.critic.bootstrap else returns
 
     # J and J_C over whole episodes.
     discount = cost_gamma ** batch.t.astype(jnp.float32)[:, None]
@@ -101,22 +106,36 @@ def update(
     cost, constrained, length = mean[1 : 1 + m], mean[1 + m : 1 + 2 * m], mean[-1]
 
     samples = _samples(batch, advantage, discount)
+    if state.signal is not None:
+        # A batch without any cost says nothing about how to pay less; what its advantages hold is the critic's error.
+        silent = jnp.all(shaped == 0, axis=0)
+        samples = samples._replace(cost_advantage=jnp.where(silent, 0, samples.cost_advantage))
     flat = networks.flatten(state.policy)
-    here = surrogates.make(flat, samples, config.trust)
+    halves = None
+    if state.signal is not None:
+        chance = jax.random.fold_in(key, 2**31 - 1)
+        halves = honest.split(batch.episode, batch.present, chance, state.signal, state.iteration)
+    here = surrogates.make(flat, samples, config.trust, halves)
     begins = (state.iteration == config.shaping.start) & config.shape_costs
-    constraints = ConstraintValues(constrained, limit, constrained - state.value, (state.iteration > 0) & ~begins)
+    constraints = ConstraintValues(
+        value=constrained,
+        limit=limit,
+        realised=constrained - state.value,
+        comparable=(state.iteration > 0) & ~begins,
+        se=se[1 + m : 1 + 2 * m],
+    )
     algo, step = config.algo.update(state.algo, here, constraints)
     policy = flat.policy(step.theta)
 
     predictors = state.predictors
     if config.shape_costs:
         predictors = _if_finite(fit_predictors(predictors, batch, ahead, config.shaping), predictors)
+    critic = replace(config.critic, minibatch=config.critic.minibatch or -(-config.batch_size // 20))
     critics = _if_finite(
-        fit_critics(state.critics, batch, elapsed, returns, config.critic, key, config.trust.fisher_fraction),
-        state.critics,
+        fit_critics(state.critics, batch, elapsed, targets, critic, key, config.trust.fisher_fraction), state.critics
     )
     if policy.normalizer is not None:
-        policy = Policy(policy.net, policy.log_std, policy.normalizer.updated(batch.obs, valid.astype(jnp.float32)))
+        policy = policy.seeing(policy.normalizer.updated(batch.obs, valid.astype(jnp.float32)))
 
     epsilon = jnp.max(jnp.abs(samples.cost_advantage), axis=0, initial=0)
     steps = jnp.sum(valid)
@@ -160,6 +179,14 @@ def update(
         "prop2_bound": limit + _proposition_2(config.trust.delta, cost_gamma, epsilon, length),
     }
     new = LearnerState(state.iteration + 1, policy, critics, predictors, algo, constrained, length, counted)
+    if state.signal is not None:
+        signal, promise = state.signal, jnp.full(m, jnp.nan)
+        if step.judged is not None:  # None: an algorithm that makes a step of its own
+            known, promise = step.judged.signal, step.in_sample
+            k = len(known)  # 1 where there are no hard constraints
+            signal = signal.at[:k, :k].set(known)
+        new = new._replace(signal=signal)
+        metrics |= {"signal": jnp.diagonal(signal), "in_sample": promise}
     return new, metrics
 
 

@@ -35,6 +35,7 @@ class DeviceSampler(Sampler):
     def __init__(self, env: Env) -> None:
         self.env, self.spec = env, env.spec
         self._mesh = devices.mesh()
+        self._shares = 1 if self._mesh is None else self._mesh.size
 
         def run(policies: Any, seeds: Any, iteration: Any, played: Any, plan: Plan) -> Batch:
             drawn, _ = sampler.keys(seeds, iteration)
@@ -46,7 +47,11 @@ class DeviceSampler(Sampler):
 
     def plan(self, counts: np.ndarray, batch_size: int, before: Plan | None) -> Plan:
         """As the contract says."""
-        return shapes.plan(counts, batch_size, self.spec.horizon, batch_size * 5 // 4, before, self._mesh)
+        return shapes.plan(counts, batch_size, self.spec.horizon, _rows(batch_size), before, self._mesh)
+
+    def after(self, plan: Plan, batch_size: int, steps: int) -> Plan:
+        """As the contract says: with rows for as many steps, but no more than it takes."""
+        return plan._replace(rows=shapes.holding(_rows(batch_size), steps, self._shares))
 
     def shapes(self, order: Order) -> Batch:
         """As the contract says."""
@@ -56,9 +61,17 @@ class DeviceSampler(Sampler):
         return found
 
     def collect(self, order: Order) -> Batch:
-        """As the contract says."""
-        batch: Batch = self._run(*_arguments(order), plan=order.plan)
-        return batch
+        """As the contract says. A batch that outgrows the rows of its plan is sampled again, with more of them.
+
+        The keys are the same and so are the episodes. To drop those that do not fit would bias the means: they are the
+        longest, and often the costliest.
+        """
+        plan, given = order.plan, _arguments(order)
+        while True:
+            batch: Batch = self._run(*given, plan=plan)
+            if np.array_equal(np.asarray(batch.present).sum(axis=1), given[-1]):
+                return batch
+            plan = plan._replace(rows=shapes.holding(plan.rows, plan.rows + 1, self._shares))
 
     def episodes(self, policy: Policy, key: Key[Array, ""], count: int, deterministic: bool = False) -> Batch:
         """As the contract says."""
@@ -69,6 +82,11 @@ class DeviceSampler(Sampler):
     def first_look(self, policy: Policy, batch_size: int) -> Batch:
         """As the contract says."""
         return self.episodes(policy, jax.random.key(0), _FIRST_LOOK)
+
+
+def _rows(batch_size: int) -> int:
+    """The rows to begin with: room for a quarter more than is asked for."""
+    return batch_size * 5 // 4
 
 
 def _arguments(order: Order) -> tuple[Any, ...]:
@@ -96,6 +114,7 @@ def collect(
     its rows would not be valid. With a mesh of devices, each simulates a share of the robots.
     """
     horizon, runs = env.spec.horizon, len(keys)
+    env = env.beside(-(-runs * robots // (1 if mesh is None else mesh.size)))
     start, play = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
     begin, move = (_on_each(mesh, jax.vmap(jax.vmap(f))) for f in (env.reset, env.step))
 
@@ -244,7 +263,7 @@ def _in_turns(
             episode=episode,
             last=last,
             valid=valid,
-            final_obs=jnp.where(present[:, None], end.final_obs[order], 0),
+            final_obs=end.final_obs[order],
             truncated=present & end.truncated[order],
             present=present,
             broken=broken,
@@ -259,12 +278,35 @@ def _by_robot(seen: _Rows) -> list[Array]:
     return [jnp.moveaxis(x, 0, 2).reshape(x.shape[1], x.shape[2] * x.shape[0], *x.shape[3:]) for x in seen]
 
 
-def _batch(values: list[Array], valid: Bool[Array, "*runs n"], broken: Bool[Array, "*runs n"], **rest: Any) -> Batch:
-    """A batch from its columns; rows that are not valid earn and cost nothing."""
-    obs, action, reward, costs = values
-    reward, costs = jnp.where(valid, reward, 0), jnp.where(valid[..., None], costs, 0)
-    count = jnp.sum(broken, axis=-1, dtype=jnp.int32)
-    return Batch(obs=obs, action=action, reward=reward, costs=costs, valid=valid, broken=count, **rest)
+def _batch(
+    values: list[Array],
+    valid: Bool[Array, "*runs n"],
+    broken: Bool[Array, "*runs n"],
+    final_obs: Float[Array, "*runs e o"],
+    truncated: Bool[Array, "*runs e"],
+    **rest: Any,
+) -> Batch:
+    """A batch from its columns: zeros in rows that are not valid, and after episodes that were not truncated.
+
+    A mask does not undo a NaN that an environment shows once an episode is over, since 0 · NaN = NaN.
+    """
+    obs, action, reward, costs = (_where(valid, x) for x in values)
+    return Batch(
+        obs=obs,
+        action=action,
+        reward=reward,
+        costs=costs,
+        valid=valid,
+        final_obs=_where(truncated, final_obs),
+        truncated=truncated,
+        broken=jnp.sum(broken, axis=-1, dtype=jnp.int32),
+        **rest,
+    )
+
+
+def _where(kept: Bool[Array, "*n"], x: Array) -> Array:
+    """The entries of x (*n, …) that are kept, zeros in place of the others."""
+    return jnp.where(kept.reshape(*kept.shape, *[1] * (x.ndim - kept.ndim)), x, 0)
 
 
 def _stretches(horizon: int, longest: int) -> tuple[int, int]:
@@ -302,19 +344,18 @@ def _until_all_ended(
 
 
 def squeezed(batch: Batch, rows: int) -> Batch:
-    """The valid rows of one run's batch in front, in `rows` rows. Episodes that do not fit whole, the last ones, are absent.
-
-    There is room for a quarter more than is asked for, so that hardly ever happens.
+    """The valid rows of one run's batch in front, in `rows` rows. Episodes that do not fit whole, the last ones, are
+    absent.
     """
     lengths = jax.ops.segment_sum(batch.valid.astype(jnp.int32), batch.episode, len(batch.present))
     present = batch.present & (jnp.cumsum(lengths) <= rows)
     (index,) = jnp.nonzero(batch.valid, size=rows, fill_value=len(batch.valid) - 1)
     valid = (jnp.arange(rows) < jnp.sum(batch.valid)) & present[batch.episode[index]]
     return Batch(
-        obs=batch.obs[index],
-        action=batch.action[index],
-        reward=jnp.where(valid, batch.reward[index], 0),
-        costs=jnp.where(valid[:, None], batch.costs[index], 0),
+        obs=_where(valid, batch.obs[index]),
+        action=_where(valid, batch.action[index]),
+        reward=_where(valid, batch.reward[index]),
+        costs=_where(valid, batch.costs[index]),
         t=batch.t[index],
         episode=batch.episode[index],
         last=batch.last[index] & valid,

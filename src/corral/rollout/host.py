@@ -227,6 +227,7 @@ def _batch(lanes: list[list[np.ndarray]], episodes: int, rows: int, room: int) -
 
     # Rows of padding belong to the last episode, as episodes must be in order; they are not valid.
     episode = np.minimum(np.cumsum(last, dtype=np.int32) - last, episodes - 1).astype(np.int32)
+    cut = joined([truncated[last]], room)
     made: Any = Batch  # NumPy arrays: JAX takes them over when the update is called
     whole: Batch = made(
         obs=obs,
@@ -237,8 +238,8 @@ def _batch(lanes: list[list[np.ndarray]], episodes: int, rows: int, room: int) -
         episode=episode,
         last=last,
         valid=valid,
-        final_obs=joined(final_obs, room),
-        truncated=joined([truncated[last]], room),
+        final_obs=np.where(cut[:, None], joined(final_obs, room), np.float32(0)),
+        truncated=cut,
         present=np.arange(room) < episodes,
         broken=np.int32(np.sum(broken[last])),
     )

@@ -42,6 +42,10 @@ class Sampler(abc.ABC):
     def plan(self, counts: np.ndarray, batch_size: int, before: Plan | None) -> Plan:
         """The shapes for batches of `counts` (runs,) episodes, as in the plan before where that still serves."""
 
+    def after(self, plan: Plan, batch_size: int, steps: int) -> Plan:
+        """The plan that the next one follows, after an iteration with `plan` whose longest batch had so many steps."""
+        return plan
+
     @abc.abstractmethod
     def shapes(self, order: Order) -> Batch:
         """The shapes of the batch that `collect` returns for this order; compiles the program that `collect` runs."""

@@ -16,7 +16,8 @@ class Plan(NamedTuple):
     robots: int
     """Side by side on the device, for each run."""
     rows: int
-    """Host batches are padded to a multiple of this; device batches with gaps are squeezed into it."""
+    """Host batches are padded to a multiple of this; device batches with gaps are squeezed into it, or into half as many
+    more, and so on, where they have more steps."""
     room: int
     """The most episodes of a run's batch. Where there are fewer robots, they play again."""
 
@@ -62,6 +63,17 @@ def following(before: Plan, counts: np.ndarray, shares: int) -> Plan:
     if robots > 1.5 * average:
         robots = _multiple(int(1.1 * average), shares)
     return Plan(robots, before.rows, room)
+
+
+def holding(rows: int, steps: int, shares: int) -> int:
+    """A multiple of `shares` for a batch of so many steps: at least `rows`, enlarged by half until it holds them.
+
+    There are only a few such sizes, since each is compiled.
+    """
+    rows = _multiple(rows, shares)
+    while rows < steps:
+        rows = _multiple(-(-3 * rows // 2), shares)
+    return rows
 
 
 def _multiple(count: int, shares: int) -> int:

@@ -64,7 +64,7 @@ def write(path: Path, tree: Any, meta: dict[str, Any]) -> None:
 
 def load(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
     """The tree and the meta in `path`; names, shapes and dtypes must be those of the leaves of `like`, but for
-    counts that earlier versions kept as floats.
+    counts that earlier versions kept as floats, or as one for several networks.
 
     Leaves come back as what they are in `like`: JAX arrays, PRNG keys, NumPy arrays or Python numbers; of a JAX array a
     `jax.ShapeDtypeStruct` is enough.
@@ -145,9 +145,11 @@ def _restore(path: Path, name: str, array: np.ndarray, like: Any) -> Any:
     """`array` as the kind of thing `like` is, if it fits."""
     wanted = jax.eval_shape(jax.random.key_data, like) if _is_key(like) else like
     wanted = wanted if hasattr(wanted, "dtype") else np.asarray(wanted)
-    # Earlier versions kept counts as floats.
+    # Earlier versions kept counts as floats, and one count of Adam's steps for all critics.
     if array.dtype == np.float32 and wanted.dtype == np.uint32 and not _is_key(like):
         array = array.astype(np.uint32)
+    if name.endswith(".count") and array.shape == () and len(wanted.shape) == 1:
+        array = np.full(wanted.shape, array)
     require(
         array.shape == wanted.shape and array.dtype == wanted.dtype,
         f"{path} is of another kind of run: {name} is {array.dtype}{list(array.shape)} there and "

@@ -31,6 +31,10 @@ COLUMNS: tuple[str, ...] = (
 )
 
 
+HONEST: tuple[str, ...] = ("signal", "signal_{}", "in_sample_{}")
+"""Further columns of runs whose steps are judged by halves of the batch (`trust.honest`)."""
+
+
 def columns(constraints: Sequence[str], patterns: Sequence[str] = COLUMNS) -> list[str]:
     """The columns of a run with these constraints; a pattern with {} gives one for each of them."""
     return [column.format(name) for column in patterns for name in (constraints if "{}" in column else [""])]

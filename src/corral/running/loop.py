@@ -22,6 +22,7 @@ from corral.rollout.shapes import Plan
 from corral.running import directory as folders
 from corral.running import log
 from corral.running.directory import RunDirectory
+from corral.running.refusals import Refusals
 from corral.running.trainer import Row, State, Trainer
 
 
@@ -40,6 +41,7 @@ class Position(NamedTuple):
 
     state: State
     plan: Plan | None
+    """What the plan of the next iteration follows."""
     done: int
     """Iterations behind it."""
 
@@ -102,15 +104,15 @@ class OnDisk(Recorder):
             if found.done:
                 plan = known_plan(found.meta["plan"])
                 now = Position(trainer.stacked(found.states), plan, found.done)
-        self._columns = log.columns(trainer.names)
-        for run in self._runs if self._writes else []:
-            self._logs.append(run.open_log(self._columns, now.done if self._resume else None))
+        for run, config in zip(self._runs, trainer.configs, strict=True) if self._writes else []:
+            columns = log.columns(trainer.names, log.COLUMNS + (log.HONEST if config.trust.honest else ()))
+            self._logs.append(run.open_log(columns, now.done if self._resume else None))
         return now
 
     def record(self, rows: list[Row], now: Position) -> None:
         """Append a row to each run's metrics."""
         for writer, row in zip(self._logs, rows if self._writes else [], strict=True):
-            writer.append({name: row[name] for name in self._columns if name in row})
+            writer.append({name: row[name] for name in writer.columns if name in row})
 
     def save(self, now: Position) -> None:
         """Write a checkpoint of each run."""
@@ -137,17 +139,19 @@ def loop(
 ) -> Position:
     """Train to the configured number of iterations, or until asked to stop; where training stands then.
 
-    An error of Corral, the environment or the watcher ends the loop with everything saved that was learned before it.
+    An error of Corral, the environment or the watcher ends the loop with everything saved that was learned before it. So
+    does a run whose updates are refused one after the other (`refusals.IN_A_ROW`).
     """
-    now = recorder.start(trainer, watcher.note)
+    now, refusals = recorder.start(trainer, watcher.note), Refusals(trainer.configs)
     total, stop = trainer.config.iterations, False
     try:
         while now.done < total and not stop:
             plan = trainer.plan(now.state, now.plan)
             state, rows = trainer.iterate(now.state, plan)
-            now = Position(state, plan, now.done + 1)
+            now = Position(state, trainer.plan_after(plan, rows), now.done + 1)
             recorder.record(rows, now)
             watcher.update(shown(rows))
+            refusals.see(rows)
             stop = asked_to_stop()
             if now.done % checkpoint_every == 0 or now.done == total or stop:
                 recorder.save(now)

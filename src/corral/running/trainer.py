@@ -2,7 +2,8 @@
 
 A run is a function of its configuration: iteration k uses the keys that follow from (seed, k), environments start afresh in
 every iteration, and everything else that matters is in the `LearnerState` and, where robots play more than one episode, in
-the number of robots (`Plan`), which follows from all runs beside it.
+the number of robots (`Plan`), which follows from all runs beside it. Its rows are padding, and sums over them are rounded
+differently with other padding, so they follow from the batch before alone, and are a part of the checkpoint too.
 """
 
 import time
@@ -99,6 +100,10 @@ class Trainer:
         """Robots and room for the episodes that make a batch."""
         return self.sampler.plan(self._episodes(state), self.config.batch_size, before)
 
+    def plan_after(self, plan: Plan, rows: Sequence[Row]) -> Plan:
+        """The plan that the next one follows, after an iteration with `plan` that made these rows of metrics."""
+        return self.sampler.after(plan, self.config.batch_size, max(int(row["steps"]) for row in rows))
+
     def _episodes(self, state: State) -> np.ndarray:
         """How many episodes make a batch of each run, program after program, judged by the lengths of its last batch."""
         if int(np.asarray(state[0].iteration)[0]) == 0:
@@ -184,7 +189,7 @@ class Trainer:
                 row: Row = {"iteration": k, "env_steps": int(np.asarray(part.env_steps)[s])}
                 for name, values in found.items():
                     value = values[s]
-                    if name == "explained_variance":
+                    if name in ("explained_variance", "signal"):
                         row[name] = value[0]
                         row.update({f"{name}_{c}": v for c, v in zip(self.names, value[1:], strict=True)})
                     elif name != "finite" and np.ndim(value) == 1:

@@ -7,6 +7,9 @@ misses the constraint's boundary bᵀx = −c. Restricted to x = Vy, the subprob
 
 has the same form with K for H, and its q, r, S are exact: they satisfy Cauchy-Schwarz, and the linearised constraints hold
 for the true B whatever residual CG left.
+
+The linear terms may also be given apart from the metric (`with_terms`): those of `crossfit` say what y earns
+and costs on episodes that V was not computed from, while K, the length of a step, stays what it is.
 """
 
 from typing import NamedTuple
@@ -28,15 +31,19 @@ class Restricted(NamedTuple):
     basis: Float[Array, "p k"]
     """Orthonormal under H: basisᵀ H basis = I on the directions that H resolves, zero columns for the rest."""
     a: Float[Array, " k"]
-    """basisᵀg."""
+    """What a step along each direction of the basis earns, to first order: basisᵀg."""
     D: Float[Array, "k m"]
-    """basisᵀB."""
+    """What it adds to each cost: basisᵀB."""
+
+    def coordinates(self, solution: dual.Solution) -> Float[Array, " k"]:
+        """The step in the basis, z = αa − Dβ: it earns aᵀz, adds Dᵀz to the costs, and ½zᵀz is its divergence."""
+        require_shape("solution.alpha", solution.alpha, ())
+        require_shape("solution.beta", solution.beta, self.r.shape, "one for each constraint")
+        return solution.alpha * self.a - self.D @ solution.beta
 
     def step(self, solution: dual.Solution) -> Float[Array, " p"]:
         """The step x = αH⁻¹g − H⁻¹Bβ within the subspace: equation (13) of the paper, where α = 1/λ and β = ν/λ."""
-        require_shape("solution.alpha", solution.alpha, ())
-        require_shape("solution.beta", solution.beta, self.r.shape, "one for each constraint")
-        return self.basis @ (solution.alpha * self.a - self.D @ solution.beta)
+        return self.basis @ self.coordinates(solution)
 
 
 def restrict(
@@ -47,6 +54,32 @@ def restrict(
     require_floats("HV", HV, V.shape, "as V")
     require_floats("g", g, V.shape[:1], "(parameters,)")
     require_floats("B", B, (V.shape[0], None), "(parameters, constraints)")
+    basis = V @ _orthonormal(V, HV)
+    return _with(basis, basis.T @ g, basis.T @ B)
+
+
+def with_terms(
+    V: Float[Array, "p k"], HV: Float[Array, "p k"], M: Float[Array, "k c"]
+) -> tuple[Restricted, Float[Array, "k k"]]:
+    """The subproblem for steps x = Vy whose linear terms are given: maximise M₀ᵀy subject to c + M₁..ₘᵀy ≤ 0, ½yᵀKy ≤ δ.
+
+    M (k, 1 + m) has the objective's column first. With M = Vᵀ[g, B] this is `restrict`. Also returns W: a step with
+    coordinates z in the basis is x = VWz, so other linear terms of y are those of Wz.
+    """
+    require_floats("V", V, (None, None), "(parameters, columns)")
+    require_floats("HV", HV, V.shape, "as V")
+    require_floats("M", M, (V.shape[1], None), "(columns of V, 1 + constraints)")
+    W = _orthonormal(V, HV)
+    terms = W.T @ M
+    return _with(V @ W, terms[:, 0], terms[:, 1:]), W
+
+
+def _with(basis: Float[Array, "p k"], a: Float[Array, " k"], D: Float[Array, "k m"]) -> Restricted:
+    return Restricted(a @ a, D.T @ a, D.T @ D, basis, a, D)
+
+
+def _orthonormal(V: Float[Array, "p k"], HV: Float[Array, "p k"]) -> Float[Array, "k k"]:
+    """W with WᵀKW = I on the directions that K = VᵀHV resolves, zero columns for the rest."""
     K = V.T @ HV
     K = (K + K.T) / 2
     # Scale each column to H-length one, so that the rank does not depend on the units of a constraint.
@@ -56,6 +89,4 @@ def restrict(
     # eigh is accurate to the rounding of the largest eigenvalue, at most k.
     resolved = values > 8 * K.shape[0] * jnp.finfo(K.dtype).eps
     scale = jnp.where(resolved, 1 / jnp.sqrt(jnp.where(resolved, values, 1)), 0)
-    basis = V @ (inverse[:, None] * vectors * scale)
-    a, D = basis.T @ g, basis.T @ B
-    return Restricted(a @ a, D.T @ a, D.T @ D, basis, a, D)
+    return inverse[:, None] * vectors * scale

@@ -101,6 +101,35 @@ def elliptic(monkeypatch):
     monkeypatch.setattr(models, "compile_model", compiled)
 
 
+def test_warp_has_room_for_all_robots_that_are_stepped_side_by_side(monkeypatch):
+    rooms = []
+
+    class Simulator:
+        def __init__(self, model, impl, robots, wrenches=False):
+            rooms.append((impl, robots))
+
+    monkeypatch.setattr(ours, "_Simulator", Simulator)
+    ours._roomy.cache_clear()
+    env = MjxEnv(envs.scenario("ant-circle"), "warp")
+    assert env.beside(16_384) is env
+    rooms.clear()
+    more = env.beside(20_000)
+    assert ("warp", 32_768) in rooms
+    assert env.beside(32_768) is more  # so that programs compiled for it are found again
+    assert MjxEnv(envs.scenario("ant-circle"), "jax").beside(10**6).robots == 16_384
+    ours._roomy.cache_clear()
+
+
+def test_an_environment_with_more_room_may_be_made_while_a_program_is_traced():
+    step = jax.jit(lambda key: ours._roomy(envs.scenario("ant-circle"), "jax", 7).reset(key)[1])
+    ours._roomy.cache_clear()
+    expected = MjxEnv(envs.scenario("ant-circle"), "jax").reset(jax.random.key(0))[1]
+    np.testing.assert_allclose(step(jax.random.key(0)), expected, rtol=1e-5, atol=1e-6)
+    outside = ours._roomy(envs.scenario("ant-circle"), "jax", 7).reset(jax.random.key(0))[1]
+    np.testing.assert_allclose(outside, expected, rtol=1e-5, atol=1e-6)
+    ours._roomy.cache_clear()
+
+
 @pytest.mark.slow
 def test_an_ant_steps_as_in_c_in_the_air_and_typically_on_the_ground():
     scenario = envs.scenario("ant-circle")

@@ -247,6 +247,22 @@ def test_a_specification_knows_the_actions_of_the_environment():
     assert envs.Box(2).outside(np.array([7.0, -7.0])).tolist() == [7.0, -7.0]
 
 
+class Mixed(Walker):
+    """Of four numbers the first has both bounds, the second one below, the third one above, the last none."""
+
+    action_space = gymnasium.spaces.Box(
+        np.array([[10, 0], [-np.inf, -np.inf]], np.float32), np.array([[20, np.inf], [5, np.inf]], np.float32)
+    )
+
+
+def test_numbers_of_an_action_are_mapped_and_clipped_where_they_are_bounded():
+    box = from_gymnasium(Mixed, 1, ONE, horizon=10).spec.action
+    given = np.array([[0.5, 0.5, 0.5, 0.5], [9, 9, 9, 9], [-9, -9, -9, -9]], np.float32)
+    expected = [[[17.5, 0.5], [0.5, 0.5]], [[20, 9], [5, 9]], [[10, 0], [-9, -9]]]
+    np.testing.assert_array_equal(box.outside(given), expected)
+    assert all(Mixed.action_space.contains(action) for action in box.outside(given))
+
+
 def test_discrete_actions_and_no_constraints():
     env = from_gymnasium("CartPole-v1", 2)
     assert env.spec.action == envs.Discrete(2)

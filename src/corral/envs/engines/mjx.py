@@ -67,10 +67,11 @@ class MjxState(NamedTuple):
 
 
 class MjxEnv(Env):
-    """A scenario on MJX; Warp keeps room for `robots` robots at once, JAX needs no such number."""
+    """A scenario on MJX; Warp keeps room for at least `robots` robots at once, JAX needs no such number."""
 
     scenario: Scenario = eqx.field(static=True)
     impl: str = eqx.field(static=True)
+    robots: int = eqx.field(static=True)
     _stepping: "_Simulator" = eqx.field(static=True)
     """The simulator without sensors, for the passes of an integrator's step."""
     _sensing: "_Simulator | None" = eqx.field(static=True)
@@ -82,6 +83,7 @@ class MjxEnv(Env):
         self.impl = default_impl() if impl is None else impl
         require(self.impl in _ITERATIONS, f'impl must be "warp" or "jax", got {impl!r}')
         require(robots >= 1, f"robots must be at least 1, got {robots}")
+        self.robots = robots
         robot = scenario.robot
         model = copy.copy(robot.model(isinstance(scenario.task, Gather)))
         # MJX never resets by itself, and Warp does not know the flag that forbids it.
@@ -102,6 +104,12 @@ class MjxEnv(Env):
     def spec(self) -> EnvSpec:
         """Sizes, horizon and constraints of the scenario."""
         return self.scenario.spec
+
+    def beside(self, count: int) -> "MjxEnv":
+        """With room for `count` robots; room for fewer would save little, and robots with many contacts may need it."""
+        if self.impl != "warp" or count <= self.robots:
+            return self
+        return _roomy(self.scenario, self.impl, 1 << (count - 1).bit_length())
 
     def reset(self, key: Key[Array, ""]) -> tuple[MjxState, Float[Array, " o"]]:
         """Start at the robot's initial position and velocity, plus noise."""
@@ -167,6 +175,12 @@ class MjxEnv(Env):
         return RobotState(data.qpos, data.qvel, com, com_vel, jnp.concatenate([jnp.zeros(0), *further]))
 
 
+@functools.cache  # programs are compiled for an environment, which is told from others by its simulators
+def _roomy(scenario: Scenario, impl: str, robots: int) -> MjxEnv:
+    with jax.ensure_compile_time_eval():  # its arrays outlive the program that asked for it
+        return MjxEnv(scenario, impl, robots)
+
+
 class _Simulator:
     """A model on the device that can make an `mjx.Data` for itself; compared by identity, so it can be static."""
 
@@ -203,7 +217,7 @@ class _Simulator:
 def _warn_of_overflow() -> None:
     message = (
         "Warp ran out of room for contacts or constraints: some contacts were ignored in some robots. "
-        "This warning appears once; make the environment with a larger `robots`."
+        "This warning appears once; make the environment with a larger `robots`, whose room the robots share."
     )
     warnings.warn(message, RuntimeWarning, stacklevel=2)
 

@@ -4,7 +4,7 @@ The results are those of `mj_step`, which leaves derived quantities one step old
 pass. `Physics` computes only what is missing: kinematics, and for a robot that feels contacts and touches something one
 more run of the constraint solver. Every thread has one workspace (MjData) for all its robots, since a workspace per robot
 would not fit the cache. The loop over a thread's robots is `step.c`, compiled on first use; without a C compiler Python
-makes the same calls, more slowly. docs/environments.md has the alternatives and what they cost.
+makes the same calls, more slowly, and a warning says so. docs/environments.md has the alternatives and what they cost.
 """
 
 import ctypes
@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -182,12 +183,17 @@ def _pieces(count: int, threads: int) -> list[slice]:
     return pieces[::-1]
 
 
-@functools.cache
+@functools.cache  # warns once in the life of the process
 def step_function() -> Any | None:
-    """The function `corral_step` of `step.c`, or None where it cannot be compiled."""
+    """The function `corral_step` of `step.c`, or None, with a warning, where it cannot be compiled."""
     try:
         function = ctypes.CDLL(str(_library())).corral_step
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError) as error:
+        message = (
+            f"robots on MuJoCo's C engine are stepped from Python, with the same results but more slowly: {error}. "
+            "Install a C compiler, such as gcc or clang, as `cc` on the path, or name one in the environment variable CC."
+        )
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
         return None
     kinds: Any = {"p": ctypes.c_void_p, "i": ctypes.c_int}
     function.argtypes = [kinds[k] for k in "pppipiiippipip"]
@@ -201,7 +207,10 @@ def _library() -> Path:
     engine = next(package.glob("libmujoco.*"), None)
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if engine is None or compiler is None:
-        raise OSError("no C compiler, or MuJoCo without its library")
+        what = (
+            f"there is no C compiler `{os.environ.get('CC', 'cc')}`" if engine else f"{package} lacks MuJoCo's library"
+        )
+        raise OSError(what)
     code = importlib.resources.files(__package__).joinpath("step.c").read_text()
     # A change of the source, of MuJoCo's version or of where it is installed needs another library.
     name = hashlib.sha256(f"{code}{mujoco.__version__}{package}".encode()).hexdigest()[:16]

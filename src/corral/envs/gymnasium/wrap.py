@@ -6,9 +6,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import flatdim, flatten
+from gymnasium.spaces import flatdim
 
 from corral.envs.contract import Box, ConstraintSpec, Discrete, EnvSpec, HostEnv, HostStep
+from corral.envs.gymnasium import spaces
 from corral.errors import CorralError, require
 
 Cost = Callable[[Any, Any, Any, dict[str, Any]], float]
@@ -30,8 +31,8 @@ def from_gymnasium(
     Safety-Gymnasium). `horizon` is needed where the environment states no `max_episode_steps`. With an id, `parameters`
     are further arguments of `gymnasium.make`.
 
-    Observations are flattened. Actions of a bounded box are mapped from [-1, 1] onto it and clipped. A number from the
-    environment that is not finite raises a CorralError that names it.
+    Observations are flattened. Actions of a box are mapped from [-1, 1] onto its bounds and clipped, number by number where
+    there are bounds. A number from the environment that is not finite raises a CorralError that names it.
     """
     require(num_envs >= 1, f"num_envs must be at least 1, got {num_envs}")
     require(
@@ -75,12 +76,15 @@ class _GymnasiumHost(HostEnv):
                 action: Box | Discrete = Discrete(int(space.n), int(space.start))
             case gymnasium.spaces.Box():
                 bounds = [tuple(map(float, end.ravel())) for end in (space.low, space.high)]
-                low, high = bounds if space.is_bounded() else (None, None)
+                low, high = bounds if np.isfinite(bounds).any() else (None, None)
                 action = Box(int(np.prod(space.shape)), low, high, tuple(space.shape))
             case _:
                 raise CorralError(f"{name} has actions of {space}; only Box and Discrete are supported")
         assert horizon is not None
-        self.spec = EnvSpec(name, flatdim(first.observation_space), action, int(horizon), tuple(constraints))
+        seen = first.observation_space
+        self.spec = EnvSpec(
+            name, flatdim(seen), action, int(horizon), tuple(constraints), observation=spaces.to_text(seen)
+        )
         self.num_envs = len(envs)
         self._envs = envs
         self._costs = costs
@@ -151,17 +155,7 @@ class _GymnasiumHost(HostEnv):
                 )
 
     def _flat(self, obs: Any) -> np.ndarray:
-        space = self._envs[0].observation_space
-        try:
-            flat = np.asarray(flatten(space, obs), np.float32)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise CorralError(f"{self.spec.name} handed out an observation that is not of {space}: {error}") from error
-        size = self.spec.observation_size
-        require(
-            flat.shape == (size,),
-            f"{self.spec.name} handed out an observation of {flat.size} numbers, and its observation_space has {size}",
-        )
-        return flat
+        return spaces.flat(self.spec.name, self._envs[0].observation_space, obs, self.spec.observation_size)
 
     def _to_env(self, action: Any) -> Any:
         outside = self.spec.action.outside(np.asarray(action))
