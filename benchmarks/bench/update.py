@@ -253,7 +253,7 @@ def epochs(config: Config, rows: int, before: Any, after: Any) -> float:
     if config.critic.method == "natural":
         return 0.0
     steps = np.mean(np.asarray(after.optimizer[0].count) - np.asarray(before.optimizer[0].count))
-    return float(steps) / math.ceil(rows * (1 - config.critic.held_out) / min(config.critic.minibatch, rows))
+    return float(steps) / math.ceil(rows * (1 - config.critic.held_out) / min(config.minibatch, rows))
 
 
 def _jitted_predictor(problem: Problem) -> Callable[..., Any]:

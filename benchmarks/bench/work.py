@@ -42,13 +42,16 @@ def parts(config: Config, spec: EnvSpec, rows: int, done: Done) -> dict[str, Wor
     m, k = len(spec.constraints), nets(config, spec)
     each = 1 + m
     some = rows // stride(config.trust.fisher_fraction)
-    # After conjugate gradients, the subproblem on their span needs one more product HV.
-    products = config.trust.cg_iterations + 1
+    # Two halves of the batch have gradients and solves of their own.
+    sides = each * (2 if config.trust.honest else 1)
     # The forward pass counts with g and B; the Fisher products need no other.
     return {
         "values": times(each, forward(k.critic, rows)),
-        "gradients": total([forward(k.policy, rows), backward(k.policy, rows, each)]),
-        "fisher": times(products, fisher(k.policy, some, each)),
+        "gradients": total([forward(k.policy, rows), backward(k.policy, rows, sides)]),
+        # After conjugate gradients, the subproblem on their span needs one more product HV.
+        "fisher": total(
+            [times(config.trust.cg_iterations, fisher(k.policy, some, sides)), fisher(k.policy, some, each)]
+        ),
         "dual": {},
         "line_search": times(done.tried, forward(k.policy, rows)),
         "critics": times(each, _critic(config, k.critic, rows, some, done)),
@@ -61,7 +64,7 @@ def _critic(config: Config, sizes: Sizes, rows: int, some: int, done: Done) -> W
     if critic.method == "natural":
         # Residuals before and after the step, their gradient, and 10 conjugate-gradient iterations.
         return total([times(2, forward(sizes, rows)), backward(sizes, rows), times(10, fisher(sizes, some))])
-    size = min(critic.minibatch, rows)
+    size = min(config.minibatch, rows)
     steps = rows / size * (1 - critic.held_out)
     train = times(steps * done.epochs, total([forward(sizes, size), backward(sizes, size)]))
     # The error on the held-out rows, before the first epoch and after each.

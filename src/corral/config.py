@@ -194,6 +194,11 @@ class Config:
     seed: int = 0
     """Every random number of the run follows from it."""
 
+    @property
+    def minibatch(self) -> int:
+        """The samples of a step of Adam on the critics."""
+        return self.critic.minibatch or -(-self.batch_size // 20)
+
     def __post_init__(self) -> None:
         for name in ("iterations", "batch_size", "seed"):
             value = getattr(self, name)

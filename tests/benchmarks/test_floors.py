@@ -73,7 +73,7 @@ def test_a_fifth_of_the_rows_makes_a_fifth_of_the_fisher_products():
 
 
 def test_adam_is_charged_for_the_epochs_it_made_and_only_for_rows_it_may_train_on():
-    config = presets.preset("ant-circle", "corral")
+    config = presets.preset("ant-circle", "corral-0.1")
     none = work.parts(config, SPEC, 40_960, work.Done(tried=1, epochs=0))["critics"]
     three = work.parts(config, SPEC, 40_960, work.Done(tried=1, epochs=3))["critics"]
     weights, but_first = 33 * 64 + 64 * 32 + 32, 64 * 32 + 32

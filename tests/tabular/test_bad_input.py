@@ -21,6 +21,8 @@ MADE_BY_THE_LIBRARY = {
     "optimum.InfeasibleCMDP",
     "optimum.Optimum",
     "optimum.Safest",
+    "sampled.Means",
+    "sampled.Steps",
     "survey.Survey",
     "survey.Tally",
     "update.Run",
@@ -33,6 +35,7 @@ SHARED_BETWEEN_MODULES = {
     "cmdp": {"as_distribution", "as_floats", "as_policy", "require_count", "require_kind", "signals_of"},
     "measures": {"kl_rows", "largest", "promise_of", "require_pair", "require_signal"},
     "optimum": {"policy_of"},
+    "sampled": {"take_steps"},
     "update": {"bounded", "gradients", "natural_gradients", "propose", "sizes", "start_logits"},
 }
 
@@ -87,6 +90,18 @@ START = [
 ]
 
 BAD = {
+    "sampled.sample": [
+        ((uniform, rng, 2), {}, "policy must be an instance of Evaluation, got ndarray"),
+        ((old, rng, 0), {}, "groups must be at least 1, got 0"),
+        ((old, rng, 2), {"size": 1.5}, "size must be a whole number, got 1.5"),
+        ((old, rng, 2), {"lam": 2.0}, "lam must lie in [0, 1], got 2.0"),
+    ],
+    "sampled.compare": [
+        ((old, rng, 3, 10), {}, "size must be even, for two halves, got 3"),
+        ((old, rng, 4, 1), {}, "batches must be at least 2, got 1"),
+        ((old, rng, 4, 10), {"delta": 0.0}, "delta must lie in (0, 1], got 0.0"),
+    ],
+    "sampled.slope": [((np.ones((3, 1)), np.ones((3, 1))), {}, "predicted must vary from batch to batch")],
     "bounds.flow_lemma": [
         ((uniform, [0, 0]), {}, "policy must be an instance of Evaluation, got ndarray"),
         ((old, [[0, 0]]), {}, "f must have shape (2,), got (1, 2)"),

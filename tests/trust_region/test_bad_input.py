@@ -18,6 +18,7 @@ from corral.trust_region.line_search import Checks
 CHECKED_BY_WHO_TAKES_THEM = {
     # made by the library
     "cg.CGResult",
+    "crossfit.Terms",
     "dual.Case",
     "dual.Solution",
     "line_search.LineSearch",
@@ -61,6 +62,13 @@ BAD = {
         ((lambda V: V, matrix), {"tolerance": 1.0}, "tolerance must lie in [0, 1), got 1.0"),
     ],
     "cg.columns": [((matrix,), {}, "product must be a function of an (n,) vector, got ")],
+    "crossfit.terms": [
+        (((vector, matrix), (matrix, matrix), jnp.eye(2)), {}, "V[0] must have shape (any, any)"),
+        (((matrix, vector), (matrix, matrix), jnp.eye(2)), {}, "V[1] must have shape (3, 2) = as V[0]"),
+        (((matrix, matrix), (jnp.ones((2, 2)), matrix), jnp.eye(2)), {}, "G[0] must have shape (3, any)"),
+        (((matrix, matrix), (matrix, vector), jnp.eye(2)), {}, "G[1] must have shape (3, 2) = as G[0]"),
+        (((matrix, matrix), (matrix, matrix), jnp.ones(2)), {}, "before must have shape (2, 2)"),
+    ],
     "dual.solve": [
         ((), ONE | {"c": 0.0}, "c must have shape (m,)"),
         ((), ONE | {"q": [1.0]}, "q must have shape (), got (1,)"),
@@ -98,6 +106,11 @@ BAD = {
         ((matrix, vector, vector, matrix), {}, "HV must have shape (3, 2) = as V"),
         ((matrix, matrix, jnp.ones(2), matrix), {}, "g must have shape (3,)"),
         ((matrix, matrix, vector, vector), {}, "B must have shape (3, any)"),
+    ],
+    "subspace.with_terms": [
+        ((vector, vector, matrix), {}, "V must have shape (any, any)"),
+        ((matrix, vector, matrix), {}, "HV must have shape (3, 2) = as V"),
+        ((matrix, matrix, matrix), {}, "M must have shape (2, any) = (columns of V, 1 + constraints)"),
     ],
     "subspace.Restricted.step": [((restricted, solution), {}, "solution.beta must have shape (1,)")],
 }

@@ -130,7 +130,7 @@ def update(
     predictors = state.predictors
     if config.shape_costs:
         predictors = _if_finite(fit_predictors(predictors, batch, ahead, config.shaping), predictors)
-    critic = replace(config.critic, minibatch=config.critic.minibatch or -(-config.batch_size // 20))
+    critic = replace(config.critic, minibatch=config.minibatch)
     critics = _if_finite(
         fit_critics(state.critics, batch, elapsed, targets, critic, key, config.trust.fisher_fraction), state.critics
     )

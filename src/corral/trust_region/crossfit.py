@@ -57,7 +57,10 @@ def terms(
     """
     (Va, Vb), (Ga, Gb) = V, G
     require_floats("V[0]", Va, (None, None), "(parameters, columns)")
+    require_floats("V[1]", Vb, Va.shape, "as V[0]")
     require_floats("G[0]", Ga, (Va.shape[0], None), "(parameters, functions)")
+    require_floats("G[1]", Gb, Ga.shape, "as G[0]")
+    require_floats("before", before, (Va.shape[1], Va.shape[1]), "(columns of V, columns of V)")
     k = Va.shape[1]
     in_sample = (Va + Vb).T @ (Ga + Gb) / 4
     crossed = balance * (Va.T @ Gb + Vb.T @ Ga) / 2
