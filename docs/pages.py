@@ -73,8 +73,10 @@ def _origin(experiment: str, env: str) -> str:
 def main() -> None:
     """Draw the figures, then fill the pages that show them."""
     for path in sorted(BENCHMARKS.glob("*.json")):
-        machine = path.stem.split("-")[0]
-        for made in figure.draw(json.loads(path.read_text()), DOCS / "img", f"bench-{machine}-"):
+        document, machine = json.loads(path.read_text()), path.stem.split("-")[0]
+        if "parts" not in document:  # made by a script of docs/figures, which draws it too
+            continue
+        for made in figure.draw(document, DOCS / "img", f"bench-{machine}-"):
             print(f"figure   {made.relative_to(ROOT)}")
     for experiment in map(spec.paper, spec.PAPER):
         if (folder := RESULTS / experiment.name).is_dir():
