@@ -176,6 +176,7 @@ print(faults() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("glibc" not in platform.libc_ver()[0], reason="the allocator is glibc's")
 def test_memory_that_is_kept_is_not_asked_of_the_system_again():
     """128 MiB are 32,768 pages of 4 KiB, or 64 large ones, each a fault when it is touched for the first time."""

@@ -29,6 +29,7 @@ def test_the_table_has_a_line_per_result_and_names_the_figure(tmp_path, capsys):
     assert str(tmp_path / "bounds.png") in printed
 
 
+@pytest.mark.slow
 def test_any_violation_makes_the_exit_status_one_and_is_told(tmp_path, capsys, monkeypatch):
     true = paper.divergence_lemma
     monkeypatch.setattr(paper, "divergence_lemma", lambda *pair: dataclasses.replace(true(*pair), allowance=0.0))

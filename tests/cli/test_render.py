@@ -106,6 +106,7 @@ def straight_ahead(folder, **changed):
     return folder
 
 
+@pytest.mark.slow
 def test_the_policy_of_a_run_acts_in_the_environment_of_the_run(gl, tmp_path, capsys):
     run = straight_ahead(tmp_path / "run", task={"x_lim": 4.5}, limit=(3.0,))
     out = tmp_path / "end.png"
@@ -140,6 +141,7 @@ def test_two_policies_are_shown_side_by_side_from_the_same_starts(gl, tmp_path, 
     assert size(tmp_path / "both-top.png") == ("PNG", (2 * 726, 517))
 
 
+@pytest.mark.slow
 def test_runs_of_one_algorithm_are_told_apart_by_their_folders(no_gl, tmp_path, capsys):
     runs = [straight_ahead(tmp_path / name) for name in ("one", "two")]
     arguments = ["point-circle", "--policy", *map(str, runs), "--episodes", "2", "--steps", "3"]

@@ -19,6 +19,7 @@ def test_exact_cpo_reaches_the_optimum_of_the_gridworld_and_draws_it(tmp_path, c
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_text_compares_policies_and_says_whether_the_run_converged(tmp_path, capsys):
     assert main(["tabular", "--iterations", "2", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out

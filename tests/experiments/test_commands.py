@@ -42,6 +42,7 @@ def test_a_finished_grid_is_drawn_without_training(file, finished, capsys):
     assert f"data     {finished / 'data' / 'small' / 'point-circle.csv'}\n" in said
 
 
+@pytest.mark.slow
 def test_the_grid_as_json_and_only_one_environment(file, finished, capsys):
     assert main(["grid", str(file), "--out", str(finished), "--only", "point-gather", "--draw", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -50,6 +51,7 @@ def test_the_grid_as_json_and_only_one_environment(file, finished, capsys):
     assert not (finished / "data" / "small" / "point-circle.csv").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outcome", "status", "said"),
     [

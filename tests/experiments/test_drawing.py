@@ -176,6 +176,7 @@ def test_a_seed_that_went_on_alone_is_drawn_thin_and_runs_far_above_the_limit_ar
     assert "thin" in shown.legends[0].get_title().get_text()
 
 
+@pytest.mark.slow
 def test_an_environment_can_be_smoothed_alone_and_its_panel_says_so(small, monkeypatch, tmp_path):
     smoothed = replace(small, plot=replace(small.plot, smoothing_in={"point-circle": 2}))
     shown, _ = drawn(monkeypatch, smoothed, [CIRCLE, GATHER], tmp_path)

@@ -106,6 +106,7 @@ def test_results_without_checkpoints_count_as_done(job_of, make_run):
     assert job_of(iterations=5).done == 0
 
 
+@pytest.mark.slow
 def test_runs_of_equal_shape_are_one_program_on_an_accelerator():
     jobs = plan.jobs(spec.paper("fig1"), "paper", Path("out"))
     programs = plan.programs(jobs, on_host=False)

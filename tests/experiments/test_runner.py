@@ -107,6 +107,7 @@ def test_every_run_is_made_side_by_side_with_those_of_its_shape(counter, jobs):
     assert "point-gather, 4 runs side by side: CPO; PDO, ν₀ = 7" in said
 
 
+@pytest.mark.slow
 def test_what_is_done_is_skipped_and_more_iterations_continue_it(counter, jobs):
     carry_out(jobs)
     outcome, said = carry_out(jobs)
@@ -147,6 +148,7 @@ def test_ctrl_c_saves_stops_and_a_second_call_goes_on(counter, jobs):
     np.testing.assert_array_equal(jobs[0].directory.metrics()["iteration"], [0, 1, 2])
 
 
+@pytest.mark.slow
 def test_the_time_given_is_kept_and_what_was_made_is_saved(counter, jobs, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: now[0]))

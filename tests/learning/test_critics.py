@@ -344,6 +344,7 @@ def test_values_are_in_the_units_of_the_returns(critic, float64):
     assert np.all(np.std(plain[valid], 0) > 0.05)
 
 
+@pytest.mark.slow
 def test_only_critics_that_see_time_tell_apart_states_that_differ_in_nothing_else():
     """What remains to be paid is 10·(1 − elapsed) wherever one is."""
     rng = np.random.default_rng(5)
@@ -359,6 +360,7 @@ def test_only_critics_that_see_time_tell_apart_states_that_differ_in_nothing_els
     assert np.ptp(blind(same_place, early_and_late)) == 0
 
 
+@pytest.mark.slow
 def test_a_column_that_never_changes_is_scaled_to_nothing():
     """0.3 has no exact float32, and 50,000 of them no exact sum."""
     x = np.random.default_rng(0).normal(size=(50_000, 2)).astype(np.float32)

@@ -156,6 +156,7 @@ def test_the_compiler_is_kept_from_joining_the_pieces_again_on_the_way_back_too(
     assert [line.split(":")[1].split("=")[0].strip() for line in barriers] == ["f32[3,4,2]", "f32[3,4,2]"]
 
 
+@pytest.mark.slow
 def test_on_a_gpu_many_rows_go_through_a_network_in_pieces_and_come_out_the_same(monkeypatch):
     net = networks.MLP((4, 8, 1), "tanh", jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (600, 4))

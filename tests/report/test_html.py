@@ -143,6 +143,7 @@ def _long_run(iterations: int, seed: int) -> runs.Run:
     return runs.Run(Path("nowhere"), Config("point-circle", seed=seed), log.Metrics(columns))
 
 
+@pytest.mark.slow
 def test_thirty_runs_of_500_iterations_stay_under_5_mb():
     # The size is proportional: 6 of them must stay under a fifth of that.
     groups = runs.group(_long_run(500, seed) for seed in range(6))

@@ -35,6 +35,7 @@ def alone(env: Env, key: Array, robots: int, **how) -> Batch:
     return jax.tree.map(drop, collected)
 
 
+@pytest.mark.slow
 def test_room_for_more_episodes_than_are_played_changes_nothing():
     key = jax.random.key(4)
     roomy, tight = alone(Chain(), key, 50, played=jnp.asarray([20])), alone(Chain(), key, 20)

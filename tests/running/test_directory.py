@@ -202,6 +202,7 @@ def test_a_run_that_cannot_be_replaces_nothing(tmp_path):
     assert len(run.metrics()) == 1
 
 
+@pytest.mark.slow
 def test_a_finished_run_goes_on_to_more_iterations(tmp_path, monkeypatch):
     monkeypatch.setattr(make, "from_config", lambda config, threads=None: make.sampler(Walk()))
     loop.run(replace(BASE, algo=TRPO(), iterations=2), tmp_path / "run")

@@ -89,6 +89,7 @@ def test_cpo_recovers_from_violating_two_limits_and_then_holds_both(tmp_path):
     assert np.mean([row["return"] for row in last]) > 3.0
 
 
+@pytest.mark.slow
 def test_what_an_environment_breaks_after_the_last_step_of_an_episode_is_named_too():
     trainer = Trainer([replace(BASE, algo=TRPO())], Walk(poison_end=1.0))
     state = trainer.initial()

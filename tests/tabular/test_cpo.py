@@ -33,7 +33,7 @@ def assert_reaches_the_optimum(cmdp, start):
         old = update.policy
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(s, marks=pytest.mark.slow) for s in range(5, 20))])
 @pytest.mark.parametrize("constraints", [1, 3])
 def test_cpo_reaches_the_optimum_of_random_cmdps_from_inside_the_limits(constraints, seed):
     cmdp = random_cmdp(np.random.default_rng(seed), 8, 3, constraints, gamma=0.9)
