@@ -117,7 +117,10 @@ class Climb(Walk):
         return state, out._replace(costs=jnp.ones(2), terminated=fallen, truncated=out.truncated & ~fallen)
 
 
-@pytest.mark.parametrize(("robots", "rows"), [(400, 1000), (60, 1000)], ids=["at once", "in turns"])
+@pytest.mark.parametrize(
+    ("robots", "rows"),
+    [pytest.param(400, 1000, id="at once"), pytest.param(60, 1000, id="in turns", marks=pytest.mark.slow)],
+)
 def test_no_episode_is_dropped_where_episodes_suddenly_get_longer(robots, rows):
     """400 episodes were to make 800 steps. Now they are 8 steps long: 3,200, as fit into 1,000 · 1.5³ rows."""
     trainer = Trainer([BASE], Climb())

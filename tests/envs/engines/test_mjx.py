@@ -120,6 +120,7 @@ def test_warp_has_room_for_all_robots_that_are_stepped_side_by_side(monkeypatch)
     ours._roomy.cache_clear()
 
 
+@pytest.mark.slow
 def test_an_environment_with_more_room_may_be_made_while_a_program_is_traced():
     step = jax.jit(lambda key: ours._roomy(envs.scenario("ant-circle"), "jax", 7).reset(key)[1])
     ours._roomy.cache_clear()
