@@ -54,7 +54,7 @@ class CPO(Algorithm):
     """z: aim this many standard errors of the batch's mean cost below the limit (1.64: for 95% of the batches)."""
 
     def check(self) -> None:
-        """Refuse a rate outside [0, 1] and a margin above the limit."""
+        """Refuse a rate outside [0, 1] and a margin outside [0, 10]."""
         if self.calibration is not None:
             require_in("algo.calibration", self.calibration, 0, 1)
         require_in("algo.margin", self.margin, 0, 10)

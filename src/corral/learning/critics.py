@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from corral.config import Critic, Networks
-from corral.learning.estimate import Batch, masked_mean
+from corral.learning.estimate import Batch, masked_mean, random_ranks
 from corral.learning.networks import MLP, Scale, apply_stacked, stack_mlps, with_input_scale
 from corral.learning.surrogates import some
 from corral.trust_region import cg, fisher
@@ -105,11 +105,9 @@ def _rescaled(critics: Critics, inputs: Scale, targets: Scale) -> Critics:
 def _held_out(batch: Batch, share: float, key: Key[Array, ""]) -> Bool[Array, " e"]:
     """Episodes drawn at random: this share of those present, but at least one, and not all."""
     present = batch.present
-    drawn = jnp.where(present, jax.random.uniform(key, present.shape), jnp.inf)
-    rank = jnp.argsort(jnp.argsort(drawn))
     count = jnp.sum(present)
     most = jnp.clip(jnp.round(share * count), 1, count - 1) if share > 0 else 0
-    return rank < most
+    return random_ranks(present, key) < most
 
 
 # Room for held-out rows, as a multiple of their expected number.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 
 
 class Batch(NamedTuple):
@@ -55,6 +55,12 @@ def episode_sums(x: Float[Array, "n c"], batch: Batch) -> Float[Array, "e c"]:
     """Sum of x over the steps of each episode."""
     x = jnp.where(batch.valid[:, None], x, 0)
     return jax.ops.segment_sum(x, batch.episode, num_segments=batch.present.shape[0], indices_are_sorted=True)
+
+
+def random_ranks(present: Bool[Array, " e"], key: Key[Array, ""]) -> Int[Array, " e"]:
+    """The places 0, 1, … of the episodes in a random order, those that are present first."""
+    drawn = jnp.where(present, jax.random.uniform(key, present.shape), jnp.inf)
+    return jnp.argsort(jnp.argsort(drawn))
 
 
 class MeanSE(NamedTuple):

@@ -2,9 +2,10 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
+
+from corral.learning.estimate import random_ranks
 
 _RATE = 0.1
 
@@ -33,10 +34,8 @@ def split(
 
     Signal is averaged over all iterations at first, later over about the last ten.
     """
-    drawn = jnp.where(present, jax.random.uniform(key, present.shape), jnp.inf)
-    rank = jnp.argsort(jnp.argsort(drawn))
     count = jnp.sum(present)
     first = count // 2
-    sign = jnp.where(rank < first, 1.0, -1.0)
+    sign = jnp.where(random_ranks(present, key) < first, 1.0, -1.0)
     balance = count**2 / (4.0 * jnp.maximum(first * (count - first), 1))
     return Halves(sign[episode], balance, signal, jnp.maximum(_RATE, 1 / (1.0 + iteration)))

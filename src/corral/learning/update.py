@@ -105,16 +105,14 @@ def update(
     mean, se = estimate.over_episodes(estimate.episode_sums(totals, batch), batch.present)
     cost, constrained, length = mean[1 : 1 + m], mean[1 + m : 1 + 2 * m], mean[-1]
 
-    samples = _samples(batch, advantage, discount)
+    samples, halves = _samples(batch, advantage, discount), None
     if state.signal is not None:
         # A batch without any cost says nothing about how to pay less; what its advantages hold is the critic's error.
         silent = jnp.all(shaped == 0, axis=0)
         samples = samples._replace(cost_advantage=jnp.where(silent, 0, samples.cost_advantage))
-    flat = networks.flatten(state.policy)
-    halves = None
-    if state.signal is not None:
         chance = jax.random.fold_in(key, 2**31 - 1)
         halves = honest.split(batch.episode, batch.present, chance, state.signal, state.iteration)
+    flat = networks.flatten(state.policy)
     here = surrogates.make(flat, samples, config.trust, halves)
     begins = (state.iteration == config.shaping.start) & config.shape_costs
     constraints = ConstraintValues(
