@@ -176,6 +176,8 @@ class Config:
     """λ of generalised advantage estimation, for rewards."""
     cost_gae: float = 1.0
     """The same for costs."""
+    choose_gae: bool = False
+    """Let the shares of signal choose λ of the reward and of each cost, from `gae` and `cost_gae` on (`trust.honest`)."""
     time_limit_ends: bool = True
     """Treat a time limit as the end of the episode (the paper). Otherwise the returns of the reward go on with the value of
     the last observation; those of costs never do, since a limit is on the sum over one episode."""
@@ -219,6 +221,7 @@ class Config:
         )
         for name, value in _floats(self):
             require(math.isfinite(value), f"{name} must be a finite number, got {value}")
+        require(self.trust.honest or not self.choose_gae, "choose_gae needs trust.honest, which measures the signal")
         require_in("trust.fisher_fraction", self.trust.fisher_fraction, 0, 1, closed="(]")
         require_in("trust.shrink", self.trust.shrink, 0, 1, closed="()")
         for name in _POSITIVE:

@@ -73,6 +73,7 @@ def _ours(config: Config, horizon: int | None) -> Config:
         config,
         gae=0.98 if short else 0.9,
         cost_gae=1.0 if short else 0.9,
+        choose_gae=not short,
         time_limit_ends=horizon is not None and horizon * (1 - config.gamma) < 3,
         shape_costs=False,
         trust=TrustRegion(delta=0.02, fisher_fraction=0.2, shrink=0.9, candidates=30, honest=True),

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from corral.algos import CPO, FPO, PDO, TRPO, cpo, pdo
+from corral.algos import CPO, FPO, PDO, TRPO, pdo
 from corral.config import Config, Networks, TrustRegion
 from corral.envs.contract import Box, Discrete, EnvSpec
 from corral.learning import networks, surrogates
@@ -127,8 +127,8 @@ def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
         ([99.0, 0.4], [0.0, 0.0], True, [3.0, 0.125]),  # ¼·99 would aim below 0
     ]
     for realised, aimed, comparable, excess in updates:
-        constraints = standing([0.0, 0.0], limit, realised, comparable)
-        state, step = update(config, state._replace(aimed=jnp.asarray(aimed)), problem, constraints)
+        before = state._replace(aimed=jnp.asarray(aimed), value=-jnp.asarray(realised))
+        state, step = update(config, before, problem, standing([0.0, 0.0], limit, comparable=comparable))
         np.testing.assert_allclose(state.excess, excess, atol=1e-12)
         np.testing.assert_allclose(step.effective_limit, limit - excess, atol=1e-12)
 
@@ -144,16 +144,17 @@ def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
 )
 def test_where_the_limit_is_out_of_reach_the_calibration_only_shrinks(before, realised, after, update, float64):
     config = CPO(calibration=0.25)
-    constraints = standing([1e3], np.array([10.0]), [realised], True)
-    state, step = update(config, cpo.State(jnp.full(1, before), jnp.zeros(1)), make_problem(), constraints)
+    known = CPO().init(1)._replace(excess=jnp.full(1, before), value=jnp.full(1, 1e3 - realised))
+    state, step = update(config, known, make_problem(), standing([1e3], np.array([10.0])))
     assert step.case == Case.RECOVERY
     np.testing.assert_allclose(state.excess, after, atol=1e-12)
 
 
 def test_a_constraint_that_is_kept_is_calibrated_though_another_is_out_of_reach(update, float64):
     config = CPO(calibration=0.25)
-    constraints = standing([1e3, 1.0], np.array([10.0, 10.0]), [8.0, 8.0], True)
-    state, step = update(config, cpo.State(jnp.ones(2), jnp.zeros(2)), make_problem(m=2), constraints)
+    value = jnp.asarray([1e3, 1.0])
+    known = CPO().init(2)._replace(excess=jnp.ones(2), value=value - 8)
+    state, step = update(config, known, make_problem(m=2), standing(value, np.array([10.0, 10.0])))
     assert step.case == Case.RECOVERY
     np.testing.assert_allclose(state.excess, [1.0, 3.0], atol=1e-12)  # 1 + ¼·8
 
@@ -165,7 +166,7 @@ def test_the_calibrated_limit_is_the_one_the_step_aims_at(update, float64):
     value = 2.99
     state, calibrated = update(
         CPO(calibration=0.1),
-        cpo.State(jnp.asarray([0.04]), jnp.zeros(1)),
+        CPO().init(1)._replace(excess=jnp.asarray([0.04])),
         problem,
         standing(value, 3.0, comparable=False),
     )
@@ -177,6 +178,23 @@ def test_the_calibrated_limit_is_the_one_the_step_aims_at(update, float64):
     assert higher.case == Case.BOUNDARY
     # The share s of the step is expected to add s((2.96 − 2.99) + ē) = s(d − J): at J = d nothing is left to correct.
     np.testing.assert_allclose(state.aimed, calibrated.search.scale * (3 - value), rtol=1e-6)
+
+
+def test_a_noisy_batch_is_believed_as_far_as_expectations_have_missed_before(update, float64):
+    """K = 1 − se²/S by hand, with S ← S + ¼((J − e)² − S); without calibration a batch is all there is."""
+    known = CPO().init(1)._replace(value=jnp.asarray([2.0]), aimed=jnp.asarray([-0.5]), surprise=jnp.asarray([4.0]))
+    for value, se, believed in (
+        (2.5, 0.9, 1.5 + (1 - 0.81 / 3.25)),  # e = 1.5, a miss of 1, S = 4 + ¼(1 − 4)
+        (2.5, 3.0, 1.5 + 0.2),  # 1 − 9/3.25 < 0: the least weight
+        (2.5, 0.0, 2.5),
+    ):
+        constraints = standing(value, 3.0)._replace(se=jnp.asarray([se]))
+        state, _ = update(CPO(calibration=0.25), known, make_problem(), constraints)
+        np.testing.assert_allclose(state.value, believed)
+        plain, _ = update(CPO(calibration=0.0), known, make_problem(), constraints)
+        np.testing.assert_allclose(plain.value, value)
+    first, _ = update(CPO(calibration=0.25), known, make_problem(), constraints._replace(comparable=jnp.asarray(False)))
+    np.testing.assert_allclose(first.value, 2.5)
 
 
 def test_a_margin_aims_standard_errors_below_the_limit(update, float64):

@@ -15,7 +15,8 @@ PRESENT = np.arange(5) < 4
 
 
 def split(episode, present, seed, iteration=0):
-    return honest.split(episode, present, jax.random.key(seed), jnp.zeros((3, 3)), jnp.asarray(iteration, jnp.int32))
+    signal = honest.begin(2, 0.9, 0.9, False)
+    return honest.split(episode, present, jax.random.key(seed), signal, jnp.asarray(iteration, jnp.int32))
 
 
 def test_signal_is_averaged_over_all_batches_and_then_over_the_last_ten():
@@ -46,6 +47,36 @@ def test_the_gradients_of_the_halves_are_those_of_their_episodes(float64):
     np.testing.assert_allclose(a[:, 0], 2 * np.asarray(alone.gradients()[0]), rtol=1e-10)
 
 
+def test_the_look_ahead_grows_where_there_is_signal_and_shrinks_where_there_is_noise():
+    before = honest.begin(2, 0.9, 0.95, True)
+    np.testing.assert_allclose(before.look, [10, 20, 20], rtol=1e-5)
+    relative = jnp.diag(jnp.asarray([0.9, 0.15, 0.3]))
+    after = before.watched(relative, jnp.zeros(2), jnp.ones(3, bool))
+    # ×exp(0.05·clip(share/0.3 − 1, −1, 1)): 3 − 1 = 2 counts as 1, 0.5 − 1, and 0.3 is enough.
+    np.testing.assert_allclose(after.look, [10 * np.exp(0.05), 20 * np.exp(-0.025), 20], rtol=1e-5)
+    # A batch without a cost, or an algorithm without hard constraints, says nothing about the look-ahead of costs.
+    for known, seen in ((relative, jnp.asarray([True, False, False])), (relative[:1, :1], jnp.ones(3, bool))):
+        np.testing.assert_allclose(before.watched(known, jnp.zeros(2), seen).look[1:], before.look[1:])
+    for share, end in ((1.0, 50.0), (0.0, 5.0)):
+        signal = before
+        for _ in range(60):
+            signal = signal.watched(share * jnp.eye(3), jnp.zeros(2), jnp.ones(3, bool))
+        np.testing.assert_allclose(signal.look, end, rtol=1e-6)
+
+
+def test_costs_that_come_late_count_in_the_honest_terms(float64):
+    """Far-sighted advantages are twice the near-sighted ones: the terms of costs double, those of the objective stay."""
+    problem = Problem(cg_iterations=100)
+    halves = split(jnp.asarray(EPISODE), jnp.asarray(PRESENT), 3)
+    agree = jnp.diag(jnp.full(3, 0.5))  # both halves agree to a half, so that both averages are the average before
+    known = halves._replace(rate=jnp.zeros(()), signal=halves.signal._replace(relative=agree, reach=jnp.full(2, 1.0)))
+    near = problem.local._replace(halves=known)
+    far = near._replace(samples=problem.samples._replace(far=2 * problem.samples.cost_advantage))
+    one, other = (surrogates.judged(local, surrogates.unit(2), True) for local in (near, far))
+    np.testing.assert_allclose(other.problem.a, one.problem.a, rtol=1e-6)
+    np.testing.assert_allclose(other.problem.D, 2 * one.problem.D, rtol=1e-6)
+
+
 def test_the_search_takes_off_the_optimism_in_proportion_to_the_step(float64):
     problem = Problem(delta=10.0)
     g, _ = problem.local.gradients()
@@ -73,7 +104,7 @@ def test_an_honest_update_is_the_in_sample_one_where_all_episodes_say_the_same(f
     two = jax.tree.map(lambda x: jnp.concatenate([x[rows], x[rows]]), problem.samples)
     two = two._replace(weight=jnp.full(8, 1 / 8), cost_weight=jnp.full((8, 2), 1 / 2))
     sign = jnp.repeat(jnp.asarray([1.0, -1.0]), 4)
-    known = Halves(sign, jnp.ones(()), jnp.zeros((3, 3)), jnp.asarray(1.0))
+    known = Halves(sign, jnp.ones(()), honest.begin(2, 0.9, 0.9, False), jnp.asarray(1.0))
     plain = surrogates.make(problem.local.flat, two, TrustRegion(cg_iterations=100, damping=1e-3))
 
     @jax.jit

@@ -18,6 +18,7 @@ from corral.trust_region.line_search import Checks
 CHECKED_BY_WHO_TAKES_THEM = {
     # made by the library
     "cg.CGResult",
+    "crossfit.Reach",
     "crossfit.Terms",
     "dual.Case",
     "dual.Solution",
@@ -49,6 +50,7 @@ def checks(theta):
     return Checks(theta, jnp.ones(3))
 
 
+PAIR = (matrix, matrix)
 FISHER, SEARCH = (parameters, vector), (checks, vector, vector)
 ONE = {"q": 1.0, "r": [0.0], "S": [[1.0]], "c": [0.0], "delta": 0.1}
 
@@ -68,6 +70,15 @@ BAD = {
         (((matrix, matrix), (jnp.ones((2, 2)), matrix), jnp.eye(2)), {}, "G[0] must have shape (3, any)"),
         (((matrix, matrix), (matrix, vector), jnp.eye(2)), {}, "G[1] must have shape (3, 2) = as G[0]"),
         (((matrix, matrix), (matrix, matrix), jnp.ones(2)), {}, "before must have shape (2, 2)"),
+    ],
+    "crossfit.reach": [
+        (((vector, matrix), PAIR, *[jnp.ones(2)] * 3), {}, "V[0] must have shape (any, any)"),
+        (((matrix, vector), PAIR, *[jnp.ones(2)] * 3), {}, "V[1] must have shape (3, 2) = as V[0]"),
+        ((PAIR, (vector, matrix), *[jnp.ones(2)] * 3), {}, "J[0] must have shape (3, 2) = as V[0]"),
+        ((PAIR, (matrix, vector), *[jnp.ones(2)] * 3), {}, "J[1] must have shape (3, 2) = as V[0]"),
+        ((PAIR, PAIR, vector, jnp.ones(2), jnp.ones(2)), {}, "size must have shape (2,) = (columns of V,)"),
+        ((PAIR, PAIR, jnp.ones(2), vector, jnp.ones(2)), {}, "share must have shape (2,) = (columns of V,)"),
+        ((PAIR, PAIR, jnp.ones(2), jnp.ones(2), vector), {}, "before must have shape (2,) = (columns of V,)"),
     ],
     "dual.solve": [
         ((), ONE | {"c": 0.0}, "c must have shape (m,)"),

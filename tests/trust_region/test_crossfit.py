@@ -86,6 +86,39 @@ def test_what_is_beyond_belief_counts_as_the_border(float64):
     np.testing.assert_allclose(made.signal, [[0.5 + 0.1 * (-1 - 0.5)]])
 
 
+def test_steps_reach_as_much_further_as_the_far_sighted_half_sees(float64):
+    """Near-sighted episodes see a third of b, far-sighted ones all of it, with more noise: the factor is 3 on average."""
+    rng = np.random.default_rng(3)
+    p, trials = 20, 4000
+    b = rng.normal(size=p)
+    near = b / 3 + 0.3 * rng.normal(size=(trials, 2, p))
+    far = b + 2.0 * rng.normal(size=(trials, 2, p))
+    V, J = (near[:, i, :, None] for i in (0, 1)), (far[:, i, :, None] for i in (0, 1))
+    (Va, Vb), (Ja, Jb) = (tuple(map(jnp.asarray, pair)) for pair in (V, J))
+    size, one = jnp.full(1, b @ b / 9), jnp.ones(1)
+    found = jax.vmap(lambda *x: crossfit.reach(x[:2], x[2:], size, one, 0 * one).average[0])(Va, Vb, Ja, Jb)
+    assert abs(found.mean() - 3) < 4 * found.std() / np.sqrt(trials) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("before", "share", "size", "average", "factor"),
+    [
+        (0.5, 0.5, 2.0, 0.75, 1.5),  # this batch: ½(1·3 + 1·1) = 2 of 2; 0.5 + ½(1 − 0.5)
+        (-1.0, 0.5, 2.0, 0.0, 1.0),  # what the near-sighted see is never made smaller
+        (5.0, 0.1, 2.0, 3.0, 3.0),  # 30 is beyond belief
+        (0.5, 0.5, 0.0, 0.5, 1.0),  # a gradient of zero says nothing
+        (0.0, 1.0, 0.1, 2.5, 2.5),  # 2 of 0.1 counts as 5
+    ],
+)
+def test_the_reach_of_a_step_by_hand(before, share, size, average, factor, float64):
+    def of(x):
+        return jnp.asarray([[x]])
+
+    rest = (jnp.asarray([x]) for x in (size, share, before))
+    found = crossfit.reach((of(1.0), of(1.0)), (of(1.0), of(3.0)), *rest, rate=0.5)
+    np.testing.assert_allclose((found.average[0], found.factor[0]), (average, factor))
+
+
 def test_noise_alone_is_believed_as_little_as_possible_and_cosines_stay_below_one(float64):
     rng = np.random.default_rng(2)
     a, b = rng.normal(size=(2, 6, 3))

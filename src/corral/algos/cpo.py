@@ -9,11 +9,16 @@ steps that the other half computed, in the subproblem and in the line search.
 
 **Calibration** (ours, off in the paper's settings). Surrogates do not see the states that a new policy visits, and in-sample
 they are judged by the samples that the step was chosen on. So J_C lands above the point that the step aimed at, and settles
-above d. An exponential average ē of (realised − aimed) change measures the excess of a whole step, and the update aims at
-d − ē instead, never above d and never below d − |d|. A line search that takes the share s of a step aimed at s times its
-change and is expected to miss by s·ē; else J_C would settle at d + ē(1/s − 1). Where d − ē is out of reach within the trust
-region, ē may only shrink: every further step would miss the lower aim too, and ē would grow until no policy could cost so
-little.
+above d. An exponential average ē of what comes less what was expected measures the excess of a whole step, and the update
+aims at d − ē instead, never above d and never below d − |d|. A line search that takes the share s of a step aimed at s times
+its change and is expected to miss by s·ē; else J_C would settle at d + ē(1/s − 1). Where d − ē is out of reach within the
+trust region, ē may only shrink: every further step would miss the lower aim too, and ē would grow until no policy could
+cost so little.
+
+A batch's mean cost is noisy, and a step that answers all of it carries the noise into the next policy. What was expected of
+J_C is a second, independent estimate, so the update believes a mean of both, as a Kalman filter does:
+
+    Ĵ_k = e_k + K(J_k − e_k),   e_k = Ĵ_{k−1} + expected change,   K = 1 − se²/S,   S an average of (J_k − e_k)²
 
 **The margin** (ours, off by default) aims at d − ē − z·(standard error of J_C), so that J_C is under d with the confidence
 that z stands for in each batch, instead of on average.
@@ -32,6 +37,9 @@ from corral.learning.surrogates import ConstraintValues, Local, Step
 from corral.trust_region import dual
 from corral.trust_region.dual import Case
 
+_LEAST_GAIN = 0.2
+"""The least weight of a batch against what was expected of it."""
+
 
 class State(NamedTuple):
     """What CPO remembers between updates."""
@@ -40,6 +48,10 @@ class State(NamedTuple):
     """ē, the average of realised − aimed change."""
     aimed: Float[Array, " m"]
     """What the last update was expected to add to each cost, to first order and with ē; 0 where it was not accepted."""
+    value: Float[Array, " m"]
+    """Ĵ, the cost of the last policy as far as batches and expectations tell."""
+    surprise: Float[Array, " m"]
+    """S, the average of (J − e)²."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,7 @@ class CPO(Algorithm):
     """Rate of the running average of (realised − aimed) change of each cost, taken off its limit; 0: the paper's CPO.
     None leaves it to the preset: 0 in `paper`, 0.1 in `corral`."""
     margin: float = 0.0
-    """z: aim this many standard errors of the batch's mean cost below the limit (1.64: for 95% of the batches)."""
+    """z: aim this many standard errors of the mean cost below the limit (1.64: for 95% of the batches)."""
 
     def check(self) -> None:
         """Refuse a rate outside [0, 1] and a margin outside [0, 10]."""
@@ -62,19 +74,25 @@ class CPO(Algorithm):
         require_in("algo.margin", self.margin, 0, 10)
 
     def init(self, m: int) -> State:
-        """Nothing is known of the excess yet."""
-        return State(jnp.zeros(m), jnp.zeros(m))
+        """Nothing is known yet."""
+        return State(*(jnp.zeros(m) for _ in State._fields))
 
     def update(self, state: State, local: Local, constraints: ConstraintValues) -> tuple[State, Step]:
         """One CPO step."""
         rate: Any = 0.0 if self.calibration is None else self.calibration
-        error = constraints.realised - state.aimed
         rate = jnp.where(constraints.comparable, rate, 0)
-        excess = state.excess + rate * error
+        expected = state.value + state.aimed
+        miss = constraints.value - expected
+        excess = state.excess + rate * miss
+        # At first all is surprise, and a batch is believed.
+        noise = constraints.se**2
+        surprise = jnp.where(rate > 0, state.surprise + rate * (miss**2 - state.surprise), 25 * noise)
+        gain = jnp.where(rate > 0, jnp.clip(1 - noise / jnp.where(surprise > 0, surprise, 1), _LEAST_GAIN, 1), 1)
+        value = constraints.value - (1 - gain) * miss
         # An aim above d would not be the limit that was asked for, and no cost that counts events can be below 0.
         excess = jnp.clip(excess, 0, jnp.abs(constraints.limit))
-        limit = constraints.limit - excess - self.margin * constraints.se
-        c = constraints.value - limit
+        limit = constraints.limit - excess - self.margin * jnp.sqrt(gain) * constraints.se
+        c = value - limit
 
         objective = surrogates.unit(len(c))
         here = surrogates.judged(local, objective, constrained=True)
@@ -93,6 +111,6 @@ class CPO(Algorithm):
         out_of_reach = (solution.case >= Case.RECOVERY) & (c > 0)
         excess = jnp.where(out_of_reach, jnp.minimum(excess, jnp.maximum(state.excess, 0)), excess)
         aimed = jnp.where(found.accepted, found.scale * (problem.D.T @ z + excess), 0)
-        return State(excess, aimed), surrogates.finish(
-            found, here.cg_residual, limit, solution, solution.nu, here.terms, correction
+        return State(excess, aimed, value, surprise), surrogates.finish(
+            found, here.cg_residual, limit, solution, solution.nu, here.signal, correction
         )

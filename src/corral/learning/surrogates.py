@@ -34,6 +34,8 @@ class Samples(NamedTuple):
     """γ_C^t/(number of episodes) on valid rows, for each cost's own γ_C."""
     cost_advantage: Float[Array, "n m"]
     """Of each cost, centred only: its scale matters."""
+    far: Float[Array, "n m"] | None = None
+    """The same with λ = 1, which sees all that follows; None where nothing is judged by it."""
 
 
 class ConstraintValues(NamedTuple):
@@ -64,14 +66,17 @@ class Local(NamedTuple):
 
     def surrogates(self, theta: Float[Array, " p"]) -> Float[Array, " c"]:
         """(L, L_1, …, L_m) at θ."""
-        return self._surrogates(theta, 1)
+        return self._surrogates(theta, 1, self.samples.cost_advantage)
 
-    def _surrogates(self, theta: Float[Array, " p"], weight: Float[Array, " n"] | int) -> Float[Array, " c"]:
-        """The surrogates with this weight on each row."""
+    def _surrogates(
+        self, theta: Float[Array, " p"], weight: Float[Array, " n"] | int, cost_advantage: Float[Array, "n k"]
+    ) -> Float[Array, " k+1"]:
+        """The objective and the surrogates of costs with these advantages, with this weight on each row."""
         s = self.samples
         ratio = jnp.exp(distributions.log_prob(self.flat.policy(theta)(s.obs), s.action) - self.old_log_prob)
         change = weight * jnp.where(s.weight > 0, ratio - 1, 0)
-        objective, costs = (change * s.weight) @ s.advantage[:, None], change @ (s.cost_weight * s.cost_advantage)
+        weights = jnp.tile(s.cost_weight, cost_advantage.shape[1] // max(s.cost_weight.shape[1], 1))
+        objective, costs = (change * s.weight) @ s.advantage[:, None], change @ (weights * cost_advantage)
         return jnp.concatenate([objective, costs])
 
     def kl(self, theta: Float[Array, " p"]) -> Float[Array, ""]:
@@ -84,13 +89,14 @@ class Local(NamedTuple):
         jacobian = jax.jacrev(self.surrogates)(self.flat.theta)
         return jacobian[0], jacobian[1:].T
 
-    def gradients_of_halves(self) -> tuple[Float[Array, "p c"], Float[Array, "p c"]]:
-        """[g, B] of each half, doubled: their mean is [g, B] of the batch."""
-        halves = self.halves
+    def gradients_of_halves(self) -> tuple[Float[Array, "p k"], Float[Array, "p k"]]:
+        """[g, B] of each half, doubled: their mean is [g, B] of the batch; then B of the far-sighted costs, if any."""
+        halves, s = self.halves, self.samples
         assert halves is not None, "this batch is not split"
+        costs = s.cost_advantage if s.far is None else jnp.concatenate([s.cost_advantage, s.far], axis=1)
 
-        def both(theta: Float[Array, " p"]) -> Float[Array, "2 c"]:
-            return jnp.stack([self._surrogates(theta, 1 + sign * halves.sign) for sign in (1, -1)])
+        def both(theta: Float[Array, " p"]) -> Float[Array, "2 k"]:
+            return jnp.stack([self._surrogates(theta, 1 + sign * halves.sign, costs) for sign in (1, -1)])
 
         a, b = jax.jacrev(both)(self.flat.theta)
         return a.T, b.T
@@ -111,8 +117,8 @@ class Step(NamedTuple):
     cg_residual: Float[Array, ""]
     """The largest relative residual of the conjugate-gradient solves."""
     search: line_search.LineSearch
-    judged: crossfit.Terms | None = None
-    """The honest terms, where the batch was split."""
+    signal: tuple[Float[Array, "k k"], Float[Array, " m"]] | None = None
+    """The averages of `honest.Signal` with this batch's, where the batch was split."""
     in_sample: Float[Array, " m"] | None = None
     """What the batch itself promises for the accepted step: `promised` without the correction."""
 
@@ -169,7 +175,8 @@ class Judged(NamedTuple):
     cg_residual: Float[Array, ""]
     optimism: Float[Array, "k c"] | None = None
     """In-sample less honest change of the objective and of each cost, for each direction of the basis; None: not known."""
-    terms: crossfit.Terms | None = None
+    signal: tuple[Float[Array, "k k"], Float[Array, " m"]] | None = None
+    """The averages of `honest.Signal` with this batch's."""
 
     def correction(self, z: Float[Array, " k"]) -> Float[Array, " c"] | None:
         """What to add to the surrogates along the step with coordinates z."""
@@ -183,20 +190,34 @@ def judged(local: Local, objective: Float[Array, " c"], constrained: bool) -> Ju
         if not constrained:
             g, B = objective[0] * g + B @ objective[1:], B[:, :0]
         return Judged(*restricted(local, g, B))
+    c = len(objective)
     Ga, Gb = local.gradients_of_halves()
+    Ja, Jb = Ga[:, c:], Gb[:, c:]
     # The objective's column is that of the weighted sum; the costs keep theirs.
-    weighted = jnp.eye(len(objective)).at[:, 0].set(objective)
-    Ga, Gb = Ga @ weighted, Gb @ weighted
-    k = len(objective) if constrained else 1
+    weighted = jnp.eye(c).at[:, 0].set(objective)
+    Ga, Gb = Ga[:, :c] @ weighted, Gb[:, :c] @ weighted
+    k = c if constrained else 1
     product = _fisher(local)
     solved = cg.solve(product, jnp.concatenate([Ga[:, :k], Gb[:, :k]], axis=1), iterations=local.trust.cg_iterations)
     V = (solved.x[:, :k], solved.x[:, k:])
     halves = local.halves
-    terms = crossfit.terms(V, (Ga, Gb), halves.signal[:k, :k], halves.rate, halves.balance)
+    terms = crossfit.terms(V, (Ga, Gb), halves.signal.relative[:k, :k], halves.rate, halves.balance)
+    far, terms_seen = halves.signal.reach, terms.honest
+    if constrained and Ja.shape[1]:
+        reach = crossfit.reach(
+            (V[0][:, 1:], V[1][:, 1:]),
+            (Ja, Jb),
+            jnp.diagonal(terms.in_sample)[1:],
+            jnp.diagonal(terms.signal)[1:],
+            far,
+            halves.rate / 2,  # it is noisier than the shares, and changes as slowly
+            halves.balance,
+        )
+        far, terms_seen = reach.average, terms_seen.at[:, 1:].mul(reach.factor)
     mean = (V[0] + V[1]) / 2
-    problem, coordinates = subspace.with_terms(mean, product(mean), terms.honest[:, :k])
-    optimism = coordinates.T @ (terms.in_sample - terms.honest)
-    return Judged(problem, jnp.max(solved.residual), optimism, terms)
+    problem, coordinates = subspace.with_terms(mean, product(mean), terms_seen[:, :k])
+    optimism = coordinates.T @ (terms.in_sample - terms_seen)
+    return Judged(problem, jnp.max(solved.residual), optimism, (terms.signal, far))
 
 
 def search(
@@ -237,7 +258,7 @@ def finish(
     limit: Float[Array, " m"],
     solution: dual.Solution,
     nu: Float[Array, " m"],
-    judged: crossfit.Terms | None = None,
+    signal: tuple[Float[Array, "k k"], Float[Array, " m"]] | None = None,
     correction: Float[Array, " c"] | None = None,
 ) -> Step:
     """The record of an update from its line search."""
@@ -253,7 +274,7 @@ def finish(
         effective_limit=limit,
         cg_residual=cg_residual,
         search=found,
-        judged=judged,
+        signal=signal,
         in_sample=None if correction is None else promised - found.scale * correction[1:],
     )
 
@@ -273,4 +294,4 @@ def unconstrained(
     correction = here.correction(problem.coordinates(solution))
     no_limit, no = jnp.full(limit.shape, jnp.inf), jnp.zeros((), bool)
     found = search(local, problem.step(solution), objective, no_limit, no, correction)
-    return finish(found, here.cg_residual, limit, solution, nu, here.terms, correction)
+    return finish(found, here.cg_residual, limit, solution, nu, here.signal, correction)

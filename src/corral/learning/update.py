@@ -33,8 +33,8 @@ class LearnerState(NamedTuple):
     """Mean episode length of the previous batch, from which the next number of episodes follows."""
     env_steps: UInt32[Array, ""]
     """All steps so far; at 2³² − 1 the count stays where it is."""
-    signal: Float[Array, "c c"] | None = None
-    """The average relative terms of g and each b (`trust_region.crossfit`); None where steps are judged in-sample."""
+    signal: honest.Signal | None = None
+    """What earlier batches said about the signal of their gradients; None where steps are judged in-sample."""
 
 
 def limits(config: Config, spec: EnvSpec) -> tuple[Any, ...]:
@@ -60,7 +60,7 @@ def init(config: Config, spec: EnvSpec, key: Key[Array, ""], net: Any | None = N
         value=jnp.zeros(m),
         length=jnp.asarray(spec.horizon, jnp.float32),
         env_steps=jnp.zeros((), jnp.uint32),
-        signal=jnp.zeros((1 + m, 1 + m)) if config.trust.honest else None,
+        signal=honest.begin(m, config.gae, config.cost_gae, config.choose_gae) if config.trust.honest else None,
     )
 
 
@@ -96,6 +96,8 @@ def update(
         after = after.at[:, 0].set(jnp.where(batch.truncated, beyond, 0))
     gamma = jnp.concatenate([jnp.asarray(config.gamma)[None], cost_gamma])
     lam = jnp.asarray([config.gae] + [config.cost_gae] * m)
+    if state.signal is not None and state.signal.look is not None:
+        lam = 1 - 1 / state.signal.look
     advantage, returns = estimate.advantages(earned, values, after, batch, gamma, lam)
     targets = jnp.where(valid[:, None], advantage + values, 0) if config.critic.bootstrap else returns
 
@@ -109,7 +111,10 @@ def update(
     if state.signal is not None:
         # A batch without any cost says nothing about how to pay less; what its advantages hold is the critic's error.
         silent = jnp.all(shaped == 0, axis=0)
-        samples = samples._replace(cost_advantage=jnp.where(silent, 0, samples.cost_advantage))
+        far = _centred((returns - values)[:, 1:], valid)
+        samples = samples._replace(
+            cost_advantage=jnp.where(silent, 0, samples.cost_advantage), far=jnp.where(silent, 0, far)
+        )
         chance = jax.random.fold_in(key, 2**31 - 1)
         halves = honest.split(batch.episode, batch.present, chance, state.signal, state.iteration)
     flat = networks.flatten(state.policy)
@@ -179,12 +184,12 @@ def update(
     new = LearnerState(state.iteration + 1, policy, critics, predictors, algo, constrained, length, counted)
     if state.signal is not None:
         signal, promise = state.signal, jnp.full(m, jnp.nan)
-        if step.judged is not None:  # None: an algorithm that makes a step of its own
-            known, promise = step.judged.signal, step.in_sample
-            k = len(known)  # 1 where there are no hard constraints
-            signal = signal.at[:k, :k].set(known)
+        if step.signal is not None:  # None: an algorithm that makes a step of its own
+            relative, reach = step.signal
+            promise = step.in_sample
+            signal = signal.watched(relative, reach, jnp.concatenate([jnp.ones(1, bool), ~silent]))
         new = new._replace(signal=signal)
-        metrics |= {"signal": jnp.diagonal(signal), "in_sample": promise}
+        metrics |= {"signal": signal.share, "in_sample": promise, "gae": lam}
     return new, metrics
 
 
@@ -199,10 +204,15 @@ def _finite(x: Float[Array, "n *c"], valid: Bool[Array, " n"]) -> Bool[Array, ""
     return jnp.all(jnp.isfinite(x) | ~valid.reshape(-1, *([1] * (x.ndim - 1))))
 
 
+def _centred(x: Float[Array, "n c"], valid: Bool[Array, " n"]) -> Float[Array, "n c"]:
+    """Less the mean of the valid rows, zero in the others."""
+    return jnp.where(valid[:, None], x - masked_mean(x, valid), 0)
+
+
 def _samples(batch: Batch, advantage: Float[Array, "n c"], discount: Float[Array, "n m"]) -> Samples:
     """Standardise the reward's advantages, centre the costs'."""
     valid = batch.valid
-    centred = jnp.where(valid[:, None], advantage - masked_mean(advantage, valid), 0)
+    centred = _centred(advantage, valid)
     std = jnp.sqrt(masked_mean(centred[:, 0] ** 2, valid))
     # Where nothing varies there is nothing to learn. A deviation that is NaN must stay so: the step is then refused.
     unit = jnp.where(std == 0, 0, centred[:, 0] / jnp.where(std == 0, 1, std))

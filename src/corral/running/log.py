@@ -31,7 +31,7 @@ COLUMNS: tuple[str, ...] = (
 )
 
 
-HONEST: tuple[str, ...] = ("signal", "signal_{}", "in_sample_{}")
+HONEST: tuple[str, ...] = ("signal", "signal_{}", "in_sample_{}", "gae", "gae_{}")
 """Further columns of runs whose steps are judged by halves of the batch (`trust.honest`)."""
 
 

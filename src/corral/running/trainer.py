@@ -189,7 +189,7 @@ class Trainer:
                 row: Row = {"iteration": k, "env_steps": int(np.asarray(part.env_steps)[s])}
                 for name, values in found.items():
                     value = values[s]
-                    if name in ("explained_variance", "signal"):
+                    if name in ("explained_variance", "signal", "gae"):
                         row[name] = value[0]
                         row.update({f"{name}_{c}": v for c, v in zip(self.names, value[1:], strict=True)})
                     elif name != "finite" and np.ndim(value) == 1:

@@ -15,6 +15,9 @@ A step x = Vy is as long as it is, yᵀ(VᵀHV)y, but earns and costs Mᵀy: `su
 A single batch's M is noisy, and its diagonal may even be negative. What changes slowly while a policy learns is M relative
 to the sizes of its columns, R_ij = M_ij/√((VᵀG)_ii (VᵀG)_jj): shares of signal on the diagonal, cosines beside it. So R is
 averaged over batches and put into the sizes of the batch at hand.
+
+Gradients that look a few steps ahead have little noise, but do not see what a step changes later, and neither half sees it.
+Gradients J to the end of the episode see all of it. `reach` compares how both judge the same steps: V_AᵀJ_B to V_AᵀG_B.
 """
 
 from typing import NamedTuple
@@ -29,6 +32,12 @@ LEAST = 0.02
 
 _ALIKE = 0.98
 """The largest cosine between the terms of two gradients that is believed."""
+
+FARTHEST = 3.0
+"""The largest multiple of what near-sighted gradients see that is believed."""
+
+_BORDER = 5.0
+"""A batch's V_AᵀJ_B counts as at most this multiple of VᵀG, either way."""
 
 
 class Terms(NamedTuple):
@@ -75,3 +84,40 @@ def terms(
     own = jnp.arange(k)
     believed = jnp.clip(signal, -most, most).at[own, own].set(share) * size[:, None] * size
     return Terms(crossed.at[:, :k].set(believed), in_sample, signal)
+
+
+class Reach(NamedTuple):
+    """How much more steps change than the gradients that they were computed from see."""
+
+    average: Float[Array, " m"]
+    """V_AᵀJ_B relative to VᵀG, of each column, averaged with this batch's."""
+    factor: Float[Array, " m"]
+    """The average over the share of signal, within [1, FARTHEST]: what the near-sighted see is never made smaller."""
+
+
+def reach(
+    V: tuple[Float[Array, "p m"], Float[Array, "p m"]],
+    J: tuple[Float[Array, "p m"], Float[Array, "p m"]],
+    size: Float[Array, " m"],
+    share: Float[Array, " m"],
+    before: Float[Array, " m"],
+    rate: Float[Array, ""] | float = 1.0,
+    balance: Float[Array, ""] | float = 1.0,
+) -> Reach:
+    """Judge the steps V of both halves by the far-sighted gradients J of the other half.
+
+    `size` holds the in-sample terms VᵀG of the columns, `share` their average shares of signal, `before` the average of
+    earlier batches, in which this one gets the weight `rate`; `balance` is that of `terms`.
+    """
+    (Va, Vb), (Ja, Jb) = V, J
+    require_floats("V[0]", Va, (None, None), "(parameters, columns)")
+    require_floats("V[1]", Vb, Va.shape, "as V[0]")
+    require_floats("J[0]", Ja, Va.shape, "as V[0]")
+    require_floats("J[1]", Jb, Va.shape, "as V[0]")
+    for name, value in (("size", size), ("share", share), ("before", before)):
+        require_floats(name, value, Va.shape[1:], "(columns of V,)")
+    crossed = balance * jnp.sum(Va * Jb + Vb * Ja, axis=0) / 2
+    told = size > 0
+    relative = jnp.clip(crossed / jnp.where(told, size, 1), -_BORDER, _BORDER)
+    average = jnp.where(told, before + rate * (relative - before), before)
+    return Reach(average, jnp.clip(average / jnp.clip(share, LEAST, 1), 1, FARTHEST))
