@@ -83,12 +83,13 @@ class CPO(Algorithm):
         rate = jnp.where(constraints.comparable, rate, 0)
         expected = state.value + state.aimed
         miss = constraints.value - expected
-        excess = state.excess + rate * miss
         # At first all is surprise, and a batch is believed.
         noise = constraints.se**2
         surprise = jnp.where(rate > 0, state.surprise + rate * (miss**2 - state.surprise), 25 * noise)
         gain = jnp.where(rate > 0, jnp.clip(1 - noise / jnp.where(surprise > 0, surprise, 1), _LEAST_GAIN, 1), 1)
         value = constraints.value - (1 - gain) * miss
+        # A miss of which the share K is believed comes back in the next iterations, and counts 1/K times in all.
+        excess = state.excess + rate * gain * miss
         # An aim above d would not be the limit that was asked for, and no cost that counts events can be below 0.
         excess = jnp.clip(excess, 0, jnp.abs(constraints.limit))
         limit = constraints.limit - excess - self.margin * jnp.sqrt(gain) * constraints.se
