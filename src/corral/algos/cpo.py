@@ -15,17 +15,19 @@ step would miss the lower aim too, and ē would grow until no policy could cost 
 
 **The margin** (ours, off by default) aims at d − ē − z·(standard error of J_C), so that J_C is under d with the confidence
 that z stands for in each batch, instead of on average.
+
+**Hysteresis** (off by default). After a violation the step reduces costs only, until they are below a share of the limits.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from corral.config import Algorithm
 from corral.errors import require_in
-from corral.learning import surrogates
+from corral.learning import recovery, surrogates
 from corral.learning.surrogates import ConstraintValues, Local, Step
 from corral.trust_region import dual
 from corral.trust_region.dual import Case
@@ -38,6 +40,8 @@ class State(NamedTuple):
     """ē, the average of realised − aimed change."""
     aimed: Float[Array, " m"]
     """What the last update meant to add to each cost, to first order; 0 where it was not accepted."""
+    repaired: Bool[Array, " m"] | None = None
+    """Which costs are being brought below their limits; None without hysteresis."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +56,21 @@ class CPO(Algorithm):
     None leaves it to the preset: 0 in `paper`, 0.1 in `corral`."""
     margin: float = 0.0
     """z: aim this many standard errors of the batch's mean cost below the limit (1.64: for 95% of the batches)."""
+    hysteresis: bool = False
+    """After a violation, reduce costs only, until they are below the share `lower` of their limits."""
+    lower: float = 0.8
+    """That share, with hysteresis."""
 
     def check(self) -> None:
-        """Refuse a rate outside [0, 1] and a margin outside [0, 10]."""
+        """Refuse a rate outside [0, 1], a margin outside [0, 10] and a share outside (0, 1]."""
         if self.calibration is not None:
             require_in("algo.calibration", self.calibration, 0, 1)
         require_in("algo.margin", self.margin, 0, 10)
+        require_in("algo.lower", self.lower, 0, 1, closed="(]")
 
     def init(self, m: int) -> State:
         """Nothing is known of the excess yet."""
-        return State(jnp.zeros(m), jnp.zeros(m))
+        return State(jnp.zeros(m), jnp.zeros(m), jnp.zeros(m, bool) if self.hysteresis else None)
 
     def update(self, state: State, local: Local, constraints: ConstraintValues) -> tuple[State, Step]:
         """One CPO step."""
@@ -86,11 +95,19 @@ class CPO(Algorithm):
         size = jnp.sqrt(jnp.diagonal(problem.S))
         largest = jnp.max(jnp.where(size > 0, c / jnp.where(size > 0, size, 1), -jnp.inf), initial=-jnp.inf)
         allowed = jnp.where(solution.case == Case.CONTRADICTORY, largest * size - c, -c)
+        repaired = state.repaired
+        if repaired is not None:
+            aim = constraints._replace(limit=limit)
+            repaired = recovery.repaired(repaired, aim, self.lower)
+            _, back = recovery.cost_only(problem, aim, repaired, self.lower, local.trust.delta)
+            z = jnp.where(jnp.any(repaired), back, z)
+            allowed, recovering = jnp.where(repaired, 0, allowed), recovering | jnp.any(repaired)
+            solution = solution._replace(case=jnp.where(jnp.any(repaired), Case.RECOVERY, solution.case))
         correction = here.correction(z)
         found = surrogates.search(local, problem.basis @ z, objective, jnp.maximum(allowed, 0), recovering, correction)
         aimed = jnp.where(found.accepted, found.scale * (problem.D.T @ z), 0)
         out_of_reach = (solution.case >= Case.RECOVERY) & (c > 0)
         excess = jnp.where(out_of_reach, jnp.minimum(excess, jnp.maximum(state.excess, 0)), excess)
-        return State(excess, aimed), surrogates.finish(
+        return State(excess, aimed, repaired), surrogates.finish(
             found, here.cg_residual, limit, solution, solution.nu, here.terms, correction
         )
