@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from corral.envs.mjcf import MjcfRobot
     from corral.envs.registry import is_gymnasium, make, make_host, names, parameters, scenario, spec
     from corral.envs.robots import RobotState
+    from corral.envs.saute import saute
     from corral.envs.scenarios import Scenario
     from corral.envs.tasks import Score, Task
     from corral.envs.velocity import Velocity
 
 __all__ = ["Autoreset", "Box", "ConstraintSpec", "Discrete", "Env", "EnvSpec", "Fleet", "HostEnv", "HostStep"]
-__all__ += ["Timestep", "VectorEnv", "from_gymnasium"]
+__all__ += ["Timestep", "VectorEnv", "from_gymnasium", "saute"]
 # A robot of one's own: docs/your-own-robot.md
 __all__ += ["MjcfRobot", "MjxEnv", "RobotState", "Scenario", "Score", "Task", "ThreadedEnv", "Velocity"]
 __all__ += ["is_gymnasium", "make", "make_host", "names", "parameters", "scenario", "spec"]
@@ -40,7 +41,7 @@ __all__ += ["is_gymnasium", "make", "make_host", "names", "parameters", "scenari
 _MODULES = {
     **{"VectorEnv": "engines.vector", "ThreadedEnv": "engines.mujoco", "MjxEnv": "engines.mjx"},
     **{"MjcfRobot": "mjcf", "RobotState": "robots", "Scenario": "scenarios", "Score": "tasks", "Task": "tasks"},
-    **{"Velocity": "velocity", "from_gymnasium": "gymnasium.wrap"},
+    **{"Velocity": "velocity", "from_gymnasium": "gymnasium.wrap", "saute": "saute"},
 }
 
 

@@ -29,6 +29,8 @@ def onto_half_spaces(S: Float[Array, "m m"], v: Float[Array, " m"]) -> Projectio
     """β of this module's docstring, from S (m, m) and v (m,); a constraint with gradient zero takes no part."""
     m = v.shape[0]
     require_shape("S", S, (m, m), "(constraints, constraints)")
+    if m == 0:
+        return Projection(v, jnp.zeros((), bool))
     length = jnp.sqrt(jnp.maximum(jnp.diagonal(S), 0))
     live = length > 0
     inverse = jnp.where(live, 1 / jnp.where(live, length, 1), 0)
