@@ -17,7 +17,6 @@ from corral.running import checkpoint
 from corral.running.trainer import Trainer
 
 OURS = {name: kind for name, kind in algorithms().items() if kind.__module__.startswith("corral.")}
-FEW = pytest.mark.slow
 
 
 def of(name):
@@ -66,7 +65,7 @@ def test_every_algorithm_moves_the_policy(name, env):
     assert any(np.any(a != b) for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(moved), strict=True))
 
 
-@pytest.mark.parametrize("name", ["cup", "trpo-lag"])
+@pytest.mark.parametrize("name", ["cup", pytest.param("trpo-lag", marks=pytest.mark.slow)])
 def test_a_run_that_is_resumed_goes_on_bit_for_bit(name, tmp_path):
     """The algorithm's memory, Adam's moments and the controller's past included, is in the checkpoint."""
     trainer = Trainer([replace(BASE, algo=of(name), batch_size=160)], Walk())
@@ -82,6 +81,7 @@ def test_a_run_that_is_resumed_goes_on_bit_for_bit(name, tmp_path):
             np.testing.assert_array_equal(again[0][column], value)
 
 
+@pytest.mark.slow
 def test_seeds_side_by_side_are_the_runs_that_they_are_alone():
     """PPO's passes end at different times for different seeds; none waits for another."""
     config = replace(BASE, algo=corral.PPO(minibatch=32, epochs=4, target_kl=0.003), batch_size=160, shape_costs=False)

@@ -142,17 +142,18 @@ def test_with_hysteresis_costs_alone_are_reduced_until_they_are_well_below(algo,
 
 
 def test_a_cost_that_is_kept_does_not_grow_while_another_is_repaired(update, float64):
-    """The second cost stands at its limit: the step keeps it, to first order, while the first comes down."""
+    """The second cost is just below its limit: the step keeps it, while the first comes down."""
     policy, samples = make_problem(m=2)
     rng = np.random.default_rng(1)
     against = -samples.cost_advantage[:, 0] + 0.2 * rng.normal(size=len(samples.obs))
     problem = policy, samples._replace(cost_advantage=samples.cost_advantage.at[:, 1].set(jnp.asarray(against)))
     theta, _, B, H = explicit(*problem)
     assert (B[:, 1] @ boundary_step(-B[:, 0], H)) > 0  # straight down would raise it
-    _, step = update(CTRPO(), CTRPO().init(2), problem, standing([1e3, 5.0 - 1e-9], [0.0, 5.0]))
+    _, step = update(CTRPO(), CTRPO().init(2), problem, standing([1e3, 4.98], [0.0, 5.0]))
     x = np.asarray(step.theta) - theta
     assert B[:, 0] @ x < 0
-    assert B[:, 1] @ x < 1e-6
+    assert abs(B[:, 1] @ x) < 1e-4
+    assert step.promised[1] < 0.02
 
 
 def test_without_hysteresis_cpo_remembers_what_it_always_did():

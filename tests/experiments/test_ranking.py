@@ -34,8 +34,8 @@ def results(curves):
 
 
 def test_the_numbers_of_a_seed_are_those_of_the_docstring(ranked):
-    """Twenty iterations, so that the last two count. CPO goes from 1 to 5; the other from 1 to 3, with costs of 3 at the end."""
-    cpo = seed(np.linspace(1, 5, 20).tolist()[:18] + [5, 5], [0] * 20)
+    """Of twenty iterations the last two count. CPO goes from 1 to 5; the other from 1 to 3, with costs of 3 at the end."""
+    cpo = seed([1] * 18 + [5, 5], [0] * 20)
     other = seed([1] * 18 + [3, 3], [1] * 10 + [3] * 10)
     found = ranking.seeds(ranked, results({"CPO": [cpo], "PDO, ν₀ = 7": [other]}))
     (one,) = found["PDO, ν₀ = 7"][0]
@@ -50,7 +50,7 @@ def test_the_numbers_of_a_seed_are_those_of_the_docstring(ranked):
 
 
 def test_a_bootstrap_draws_the_seeds_of_every_environment_anew():
-    """Environments that differ a lot, with seeds that do not: no draw differs from another. One that varies makes a spread."""
+    """Where seeds are alike no draw differs from another, however much environments differ; where they vary, draws do."""
     still = [np.zeros(3), np.full(3, 100.0)]
     np.testing.assert_allclose(ranking.draws(still), 50)
     mean, low, high = ranking.over_environments([np.zeros(4), np.array([0.0, 4.0, 8.0, 8.0])])
@@ -82,7 +82,7 @@ def test_files_are_written_and_name_the_best_first(ranked, tmp_path):
     }
     files = ranking.write(ranked, results(curves), {"CPO": 1.5}, tmp_path)
     assert [path.suffix for path in files] == [".md", ".png", ".svg", ".pdf"]
-    assert all(path.stat().st_size > 1000 for path in files)
+    assert all(path.stat().st_size > 5000 for path in files[1:])
     text = files[0].read_text()
     assert text.index("| CPO |") < text.index("| PDO, ν₀ = 7 |")
     assert "| 1.50 |" in text
@@ -99,7 +99,7 @@ def test_the_hours_of_a_run_are_summed_over_environments(tmp_path):
 def test_the_reference_must_be_a_run_of_every_environment(tmp_path, small):
     path = tmp_path / "bad.toml"
     path.write_text((tmp_path / "small.toml").read_text().replace("[plot]", '[plot]\nranking = true\nreference = "CP"'))
-    with pytest.raises(CorralError, match="no run for plot.reference called CP; did you mean CPO"):
+    with pytest.raises(CorralError, match=r"no run for plot\.reference called CP; did you mean CPO"):
         spec.load(path)
 
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from corral.envs.budgets import saute
     from corral.envs.contract import (
         Autoreset,
         Box,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from corral.envs.mjcf import MjcfRobot
     from corral.envs.registry import is_gymnasium, make, make_host, names, parameters, scenario, spec
     from corral.envs.robots import RobotState
-    from corral.envs.saute import saute
     from corral.envs.scenarios import Scenario
     from corral.envs.tasks import Score, Task
     from corral.envs.velocity import Velocity
@@ -41,7 +41,7 @@ __all__ += ["is_gymnasium", "make", "make_host", "names", "parameters", "scenari
 _MODULES = {
     **{"VectorEnv": "engines.vector", "ThreadedEnv": "engines.mujoco", "MjxEnv": "engines.mjx"},
     **{"MjcfRobot": "mjcf", "RobotState": "robots", "Scenario": "scenarios", "Score": "tasks", "Task": "tasks"},
-    **{"Velocity": "velocity", "from_gymnasium": "gymnasium.wrap", "saute": "saute"},
+    **{"Velocity": "velocity", "from_gymnasium": "gymnasium.wrap", "saute": "budgets"},
 }
 
 

@@ -103,7 +103,7 @@ def draws(strata: Strata, resamples: int = RESAMPLES) -> Float[np.ndarray, "resa
 def over_environments(strata: Strata) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The interquartile mean over all seeds of all environments, and both ends of its 95% interval."""
     low, high = np.quantile(draws(strata), [0.025, 0.975], axis=0)
-    return stats.interquartile_means(np.concatenate(list(strata)), axis=0), low, high
+    return stats.interquartile_means(np.concatenate(list(strata)), axis=0), np.asarray(low), np.asarray(high)
 
 
 class Line(NamedTuple):
@@ -131,7 +131,7 @@ def lines(found: Mapping[str, list[list[Seed]]]) -> list[Line]:
 
 
 def _strata(own: list[list[Seed]], name: str) -> Strata:
-    return [np.array([getattr(seed, name) for seed in part]) for part in own]
+    return [np.array([getattr(seed, name) for seed in part], float) for part in own]
 
 
 def _interval(strata: Strata) -> Interval:

@@ -3,8 +3,8 @@
     z₀ = 1,      z_{t+1} = (z_t − c_t/d)/γ_C,      r̃_t = r_t while every z_{t+1} ≥ 0, else the penalty n
 
 The policy sees (observation, z) and earns r̃, so that it can keep the limit d in every episode, not on average. The costs
-themselves stay as they are. Aivar Sootla, Alexander Cowen-Rivers, Taher Jafferjee, Ziyan Wang, David Mguni, Jun Wang, Haitham
-Bou-Ammar: Sauté RL: Almost Surely Safe Reinforcement Learning Using State Augmentation, 2022, arXiv:2202.06558.
+themselves stay as they are. Aivar Sootla, Alexander Cowen-Rivers, Taher Jafferjee, Ziyan Wang, David Mguni, Jun Wang,
+Haitham Bou-Ammar: Sauté RL: Almost Surely Safe Reinforcement Learning Using State Augmentation, 2022, arXiv:2202.06558.
 """
 
 from collections.abc import Sequence
