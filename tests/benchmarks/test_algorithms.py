@@ -7,8 +7,8 @@ from corral.algos import PDO, PPO, TRPO
 def test_the_floor_of_ppo_is_its_minibatches_and_a_look_at_all_rows_after_each_pass():
     """1,000 rows in minibatches of 64 are 16 steps a pass, three passes; policies of 32 × 64 × 64 × 8.
 
-    A row's forward pass is 2·(32·64 + 64·64 + 64·8) = 13,312 flops; its gradients are twice that, less the inputs' of the first
-    layer.
+    A row's forward pass is 2·(32·64 + 64·64 + 64·8) = 13,312 flops; its gradients are twice that, less the inputs of the
+    first layer.
     """
     problem = update.problem(1_000, hidden=(64, 64), preset="corral")
     work = algorithms.work_of(problem, PPO(minibatch=64), tried=3)
