@@ -17,8 +17,8 @@ from corral.errors import CorralError, did_you_mean, require
 from corral.experiments.sweep import swept
 from corral.running import config_file
 
-PAPER = ("fig1", "fig3", "fig4", "ablations")
-"""The files of the paper's experiments, which come with the package."""
+PAPER = ("fig1", "fig3", "fig4", "ablations", "velocity")
+"""The files of the paper's experiments and ours that `all` stands for; they come with the package."""
 
 BENCHMARKS = ("benchmark",)
 """The files that compare algorithms over many environments."""
