@@ -122,7 +122,7 @@ def saute(
 
 
 def saute(
-    env: Env | HostEnv, limits: Sequence[float] | None = None, *, penalty: float = 0.0, discount: float = 1.0
+    env: Any, limits: Sequence[float] | None = None, *, penalty: float = 0.0, discount: float = 1.0
 ) -> SauteEnv | SauteHost:
     """An environment of Corral's contract, on the device or on the host, whose budgets are part of its observation.
 

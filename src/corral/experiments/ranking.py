@@ -208,8 +208,10 @@ def draw(experiment: Experiment, found: Mapping[str, list[list[Seed]]], ranked: 
         middle.set_ylim(0, min(middle.get_ylim()[1], 4))
         for k, line in enumerate(ranked):
             look = looks[line.run]
-            right.plot([line.rank.low, line.rank.high], [k, k], linewidth=2, **look)
+            right.plot([-1.4, 0.2], [k, k], linewidth=1.8, **look)  # in place of a legend
+            right.plot([line.rank.low, line.rank.high], [k, k], linewidth=1.5, color=look["color"])
             right.plot(line.rank.mean, k, "o", color=look["color"], markersize=4)
         right.set_yticks(range(len(ranked)), [line.run for line in ranked])
+        right.set_xticks([1, *range(5, len(ranked) + 1, 5)])
         right.invert_yaxis()
         right.set_title("rank by score, mean and 95%")
