@@ -1,6 +1,5 @@
 """Sauté: budgets in the observation, on the device and on the host."""
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -73,4 +72,4 @@ def test_what_has_no_budget_is_refused():
     with pytest.raises(CorralError, match="env must be an environment of Corral's contract, got Slide"):
         envs.saute(Slide())
     with pytest.raises(CorralError, match="has no constraint, and so no budget"):
-        envs.saute(envs.from_gymnasium(lambda: gymnasium.wrappers.TimeLimit(Slide(), 5), 1))
+        envs.saute(envs.from_gymnasium(Slide, 1, horizon=5))
