@@ -155,6 +155,10 @@ TABLES: dict[str, tuple[str, list[Column]]] = {
     "sampling": ("Sampling", _SAMPLING),
     "engines": ("Raw engines", _ENGINES),
     "update": ("Parts of an update", _UPDATE),
+    "algorithms": (
+        "The policy update of every algorithm",
+        [_UPDATE[0], Column("algorithm", *_UPDATE[1][1:]), *_UPDATE[2:]],
+    ),
     "iteration": ("Whole iterations", _ITERATION),
     "seeds": ("Seeds side by side", _SEEDS),
     "scaling": ("How cost grows", _SCALING),

@@ -10,7 +10,7 @@ from benchmarks.bench.clock import Note, Row
 from benchmarks.bench.report import Document
 from corral import __version__
 
-Part = Literal["sampling", "engines", "update", "iteration", "scaling", "seeds", "memory", "startup"]
+Part = Literal["sampling", "engines", "update", "algorithms", "iteration", "scaling", "seeds", "memory", "startup"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 _SLOW_TO_COMPILE = (
@@ -98,6 +98,12 @@ def _update(wanted: Wanted, note: Note) -> Iterator[Row]:
     return update.measure([100_000, 50_000, 20_000], 7, note)
 
 
+def _algorithms(wanted: Wanted, note: Note) -> Iterator[Row]:
+    from benchmarks.bench import algorithms
+
+    return algorithms.measure(2_000 if wanted.quick else 20_000, 2 if wanted.quick else 5, wanted.quick, note)
+
+
 def _iteration(wanted: Wanted, note: Note) -> Iterator[Row]:
     from benchmarks.bench import iteration
 
@@ -142,6 +148,7 @@ _MEASURE: dict[Part, Callable[[Wanted, Note], Iterator[Row]]] = {
     "sampling": _sampling,
     "engines": _engines,
     "update": _update,
+    "algorithms": _algorithms,
     "iteration": _iteration,
     "scaling": _scaling,
     "seeds": _seeds,

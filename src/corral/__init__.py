@@ -8,7 +8,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from corral.algos import CPO, FPO, PDO, TRPO
+    from corral.algos import (
+        CPO,
+        CPPOPID,
+        CRPO,
+        CTRPO,
+        CUP,
+        FOCOPS,
+        FPO,
+        IPO,
+        P3O,
+        PCPO,
+        PDO,
+        PPO,
+        TRPO,
+        PPOLag,
+        TRPOLag,
+    )
     from corral.api import Constraint, Result, train
     from corral.config import Algorithm, Config, Critic, Networks, Shaping, TrustRegion
     from corral.errors import CorralError
@@ -18,8 +34,17 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CPO",
+    "CPPOPID",
+    "CRPO",
+    "CTRPO",
+    "CUP",
+    "FOCOPS",
     "FPO",
+    "IPO",
+    "P3O",
+    "PCPO",
     "PDO",
+    "PPO",
     "TRPO",
     "Algorithm",
     "Config",
@@ -27,8 +52,10 @@ __all__ = [
     "CorralError",
     "Critic",
     "Networks",
+    "PPOLag",
     "Result",
     "Shaping",
+    "TRPOLag",
     "TrustRegion",
     "__version__",
     "evaluate",
@@ -36,17 +63,17 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
-    **dict.fromkeys(("CPO", "FPO", "PDO", "TRPO"), "algos"),
     **dict.fromkeys(("Constraint", "Result", "train"), "api"),
+    **dict.fromkeys(("Algorithm", "Config", "Critic", "Networks", "Shaping", "TrustRegion"), "config"),
     "CorralError": "errors",
     "evaluate": "evaluation",
 }
-"""The module that defines a name; the others are in `config`."""
+"""The module that defines a name; the others are in `algos`."""
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module(f"corral.{_ELSEWHERE.get(name, 'config')}"), name)
+        return getattr(import_module(f"corral.{_ELSEWHERE.get(name, 'algos')}"), name)
     raise AttributeError(f"module 'corral' has no attribute {name!r}")
 
 

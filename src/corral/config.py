@@ -122,6 +122,10 @@ class Algorithm(abc.ABC):
     def init(self, m: int) -> Any:
         """What the algorithm remembers before the first update, for m constraints: a pytree of arrays."""
 
+    def start(self, m: int, theta: Any) -> Any:
+        """The same for an algorithm whose memory has the size of the policy: it begins with parameters θ (p,)."""
+        return self.init(m)
+
     @abc.abstractmethod
     def update(self, state: Any, local: Any, constraints: Any) -> tuple[Any, Any]:
         """One step: the new memory and a `surrogates.Step`.

@@ -42,8 +42,11 @@ def preset(env: str, name: Preset = "corral", algo: Algorithm | None = None, hor
         config = _ours(config, registry.horizon(env) if horizon is None else horizon)
     elif name == "corral-0.1":
         config = _first(config)
-    if name != "paper" and isinstance(config.algo, CPO) and config.algo.calibration is None:
-        config = replace(config, algo=replace(config.algo, calibration=0.1))
+    if name != "paper" and isinstance(config.algo, CPO):
+        given = config.algo
+        calibration = 0.1 if given.calibration is None else given.calibration
+        memory = calibration > 0 if given.memory is None and name == "corral" else given.memory
+        config = replace(config, algo=replace(given, calibration=calibration, memory=memory))
     return config
 
 

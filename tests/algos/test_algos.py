@@ -1,98 +1,14 @@
 """Each algorithm's update against its recursion by hand and its step from matrices written out."""
 
-from functools import partial
-
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small_policies import BOTH, DELTA, KINDS, boundary_step, explicit, make_problem, standing
 
 from corral.algos import CPO, FPO, PDO, TRPO, pdo
-from corral.config import Config, Networks, TrustRegion
-from corral.envs.contract import Box, Discrete, EnvSpec
-from corral.learning import networks, surrogates
-from corral.learning.surrogates import ConstraintValues, Samples
-from corral.running.programs import numbers, with_numbers
+from corral.learning import networks
+from corral.learning.surrogates import ConstraintValues
 from corral.trust_region.dual import Case
-
-KINDS = {"gaussian": Box(2), "categorical": Discrete(3)}
-# Gaussian policies with two constraints, categorical ones with one: few programs to compile, every size among them.
-BOTH = pytest.mark.parametrize(("kind", "m"), [("gaussian", 2), ("categorical", 1)])
-DELTA, DAMPING, ROWS, EPISODES = 0.001, 1e-3, 24, 6
-# So many iterations that conjugate gradients solve: the comparisons here are not about what they leave over.
-TRUST = TrustRegion(delta=DELTA, damping=DAMPING, cg_iterations=60)
-
-
-def make_problem(kind="gaussian", m=1, seed=0):
-    """A small policy in double precision and samples under it, in which what earns also costs."""
-    rng = np.random.default_rng(seed)
-    policy = networks.make_policy(EnvSpec("toy", 2, KINDS[kind], 4), Networks(hidden=(2,)), jax.random.key(0))
-    arrays, static = eqx.partition(policy, eqx.is_inexact_array)
-    policy = eqx.combine(jax.tree.map(lambda a: jnp.asarray(rng.normal(size=a.shape)) * 0.7, arrays), static)
-    advantage = rng.normal(size=ROWS)
-    cost_advantage = advantage[:, None] * np.linspace(1, 0.5, m) + 0.7 * rng.normal(size=(ROWS, m))
-    action = rng.normal(size=(ROWS, 2)) if kind == "gaussian" else rng.integers(0, 3, ROWS)
-    samples = Samples(
-        obs=jnp.asarray(rng.normal(size=(ROWS, 2))),
-        action=jnp.asarray(action),
-        weight=jnp.full(ROWS, 1 / ROWS),
-        advantage=jnp.asarray(advantage),
-        cost_weight=jnp.full((ROWS, m), 1 / EPISODES),
-        cost_advantage=jnp.asarray(cost_advantage),
-    )
-    return policy, samples
-
-
-def standing(value, limit, realised=0.0, comparable=True):
-    """Constraints from plain numbers or lists of them."""
-    value, limit = (jnp.asarray(np.atleast_1d(x), float) for x in (value, limit))
-    realised = jnp.broadcast_to(jnp.asarray(np.atleast_1d(realised), float), value.shape)
-    return ConstraintValues(value, limit, realised, jnp.asarray(comparable))
-
-
-@pytest.fixture(scope="module")
-def update():
-    """Every algorithm's update as a compiled program, of which the numbers in its configuration are inputs."""
-
-    @partial(jax.jit, static_argnums=0)
-    def run(kind, own, state, problem, constraints):
-        config = with_numbers(Config("toy", algo=kind()), own).algo
-        local = surrogates.make(networks.flatten(problem[0]), problem[1], TRUST)
-        return config.update(state, local, constraints)
-
-    def call(config, *rest):
-        own = {name: value for name, value in numbers(Config("toy", algo=config)).items() if "algo." in name}
-        return run(type(config), own, *rest)
-
-    return call
-
-
-def explicit(policy, samples):
-    """θ, g, B and H in NumPy; H from finite differences of the distribution's parameters."""
-    flat = networks.flatten(policy)
-    theta, h = np.asarray(flat.theta), 1e-6
-    g, B = surrogates.make(flat, samples, TRUST).gradients()
-
-    def parameters(theta):
-        return np.concatenate([np.asarray(x) for x in flat.policy(jnp.asarray(theta))(samples.obs)], axis=1)
-
-    J = np.stack([(parameters(theta + h * e) - parameters(theta - h * e)) / (2 * h) for e in np.eye(len(theta))], -1)
-    if policy.log_std is None:
-        p = np.exp(parameters(theta))
-        p /= p.sum(1, keepdims=True)
-        M = np.stack([np.diag(x) - np.outer(x, x) for x in p])
-    else:
-        M = np.diag(np.concatenate([np.exp(-2 * np.asarray(policy.log_std)), [2.0, 2.0]]))[None]
-    H = np.mean(np.swapaxes(J, 1, 2) @ M @ J, axis=0) + DAMPING * np.eye(len(theta))
-    return theta, np.asarray(g), np.asarray(B), H
-
-
-def boundary_step(d, H):
-    """√(2δ/dᵀH⁻¹d)·H⁻¹d."""
-    x = np.linalg.solve(H, d)
-    return np.sqrt(2 * DELTA / (d @ x)) * x
-
 
 # -- CPO --------------------------------------------------------------------------------------------------------------
 
@@ -127,8 +43,8 @@ def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
         ([99.0, 0.4], [0.0, 0.0], True, [3.0, 0.125]),  # ¼·99 would aim below 0
     ]
     for realised, aimed, comparable, excess in updates:
-        before = state._replace(aimed=jnp.asarray(aimed), value=-jnp.asarray(realised))
-        state, step = update(config, before, problem, standing([0.0, 0.0], limit, comparable=comparable))
+        constraints = standing([0.0, 0.0], limit, realised, comparable)
+        state, step = update(config, state._replace(aimed=jnp.asarray(aimed)), problem, constraints)
         np.testing.assert_allclose(state.excess, excess, atol=1e-12)
         np.testing.assert_allclose(step.effective_limit, limit - excess, atol=1e-12)
 
@@ -144,17 +60,16 @@ def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
 )
 def test_where_the_limit_is_out_of_reach_the_calibration_only_shrinks(before, realised, after, update, float64):
     config = CPO(calibration=0.25)
-    known = CPO().init(1)._replace(excess=jnp.full(1, before), value=jnp.full(1, 1e3 - realised))
-    state, step = update(config, known, make_problem(), standing([1e3], np.array([10.0])))
+    known = CPO().init(1)._replace(excess=jnp.full(1, before))
+    state, step = update(config, known, make_problem(), standing([1e3], np.array([10.0]), [realised]))
     assert step.case == Case.RECOVERY
     np.testing.assert_allclose(state.excess, after, atol=1e-12)
 
 
 def test_a_constraint_that_is_kept_is_calibrated_though_another_is_out_of_reach(update, float64):
     config = CPO(calibration=0.25)
-    value = jnp.asarray([1e3, 1.0])
-    known = CPO().init(2)._replace(excess=jnp.ones(2), value=value - 8)
-    state, step = update(config, known, make_problem(m=2), standing(value, np.array([10.0, 10.0])))
+    known = CPO().init(2)._replace(excess=jnp.ones(2))
+    state, step = update(config, known, make_problem(m=2), standing([1e3, 1.0], np.array([10.0, 10.0]), [8.0, 8.0]))
     assert step.case == Case.RECOVERY
     np.testing.assert_allclose(state.excess, [1.0, 3.0], atol=1e-12)  # 1 + ¼·8
 
@@ -182,7 +97,11 @@ def test_the_calibrated_limit_is_the_one_the_step_aims_at(update, float64):
 
 def test_a_noisy_batch_is_believed_as_far_as_expectations_have_missed_before(update, float64):
     """K = 1 − se²/S by hand, with S ← S + ¼((J − e)² − S); without calibration a batch is all there is."""
-    known = CPO().init(1)._replace(value=jnp.asarray([2.0]), aimed=jnp.asarray([-0.5]), surprise=jnp.asarray([4.0]))
+    known = (
+        CPO(memory=True)
+        .init(1)
+        ._replace(value=jnp.asarray([2.0]), aimed=jnp.asarray([-0.5]), surprise=jnp.asarray([4.0]))
+    )
     for value, se, believed in (
         (2.5, 0.9, 1.5 + (1 - 0.81 / 3.25)),  # e = 1.5, a miss of 1, S = 4 + ¼(1 − 4)
         (2.5, 3.0, 1.5 + 0.2),  # 1 − 9/3.25 < 0: the least weight
@@ -191,6 +110,8 @@ def test_a_noisy_batch_is_believed_as_far_as_expectations_have_missed_before(upd
         constraints = standing(value, 3.0)._replace(se=jnp.asarray([se]))
         state, _ = update(CPO(calibration=0.25), known, make_problem(), constraints)
         np.testing.assert_allclose(state.value, believed)
+        # A miss counts as far as it is believed.
+        np.testing.assert_allclose(state.excess, 0.25 * (believed - 1.5))
         plain, _ = update(CPO(calibration=0.0), known, make_problem(), constraints)
         np.testing.assert_allclose(plain.value, value)
     first, _ = update(CPO(calibration=0.25), known, make_problem(), constraints._replace(comparable=jnp.asarray(False)))

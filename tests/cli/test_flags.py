@@ -11,6 +11,8 @@ from corral.errors import CorralError
 from corral.presets import preset
 from corral.running.config_file import load, load_options, save
 
+KNOWN = "cpo, cppo-pid, crpo, c-trpo, cup, focops, fpo, ipo, p3o, pcpo, pdo, ppo, ppo-lag, trpo, trpo-lag"
+
 ODD = Config(
     'an "odd"\n\\ name é\x7f𝄞',
     algo=PDO(nu=1e3, rate=1e-30),
@@ -160,8 +162,8 @@ def test_a_number_per_constraint_comes_through_flags_and_files(tmp_path):
     ("argv", "message"),
     [
         ("", "name an environment first, such as `corral train point-circle`"),
-        ("x --algo sac", "--algo must be one of cpo, fpo, pdo, trpo, got sac"),
-        ("x --algo", "--algo must be one of cpo, fpo, pdo, trpo, got nothing"),
+        ("x --algo sac", f"--algo must be one of {KNOWN}, got sac"),
+        ("x --algo", f"--algo must be one of {KNOWN}, got nothing"),
         ("x --preset mine", "--preset must be one of paper, corral, corral-0.1, got mine"),
         ("x --iterations many", "--iterations must be a whole number, got many"),
         ("x --batch_size=1.5", "--batch-size must be a whole number, got 1.5"),
@@ -175,7 +177,10 @@ def test_a_number_per_constraint_comes_through_flags_and_files(tmp_path):
         ("x --delta 0.1", "there is no option --delta; did you mean --trust.delta?"),
         ("x --itertions 5", "there is no option --itertions; did you mean --iterations?"),
         ("x --xyzzy", "there is no option --xyzzy; `corral train --help` lists them"),
-        ("x --algo.nu 3", "--algo.nu is an option of --algo pdo, and this run is trained by cpo"),
+        (
+            "x --algo.nu 3",
+            "--algo.nu is an option of --algo cup, focops, pdo or ppo-lag, and this run is trained by cpo",
+        ),
         ("x extra", "what is 'extra' for? It follows no option that takes it"),
         ("x --config nowhere.toml", "there is no file nowhere.toml"),
     ],
@@ -202,7 +207,7 @@ def test_a_mistake_in_the_arguments_gets_one_clear_line(argv, message, capsys):
         ('env = "x"\n[algo]\nname = "pdo"\nnu = "a"', "algo.nu must be a number, got 'a'"),
         ('env = "x"\nshape_costs = 1', "shape_costs must be true or false, got 1"),
         ('env = "x"\ntask = {a = "b"}', "task.a must be a number, got 'b'"),
-        ('env = "x"\n[algo]\nname = "sac"', "algo.name must be one of cpo, fpo, pdo, trpo, got 'sac'"),
+        ('env = "x"\n[algo]\nname = "sac"', f"algo.name must be one of {KNOWN}, got 'sac'"),
         ('env = "x"\n[algo]\nname = "trpo"\nnu = 1', "there is no setting algo.nu"),
         ('env = "x"\n[networks]\nactivation = "selu"', "networks.activation must be one of tanh"),
         ('env = "x"\ngamma = 7', "gamma must lie in [0, 1], got 7"),
@@ -225,7 +230,7 @@ def test_help_shows_the_defaults_of_the_environment_and_the_options_of_the_algor
     for part in (
         "--batch-size INT Environment steps sampled for each update",
         "(default: 100000)",
-        "--algo {cpo,fpo,pdo,trpo}",
+        "--algo {cpo,cppo-pid,",
         "--algo.nu FLOAT [FLOAT ...] Where the multipliers start, ν₀: one number for all, or one for each",
         "--shaping.horizon INT Look-ahead T in steps. (default: 20)",
         "--seeds INT",

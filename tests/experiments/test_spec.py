@@ -66,7 +66,7 @@ def test_a_file_says_what_is_run(small):
         ('title = "Small"', "", "title is missing"),
         ('label = "CPO"', 'label = " "', "runs[0]: label must not be empty"),
         ('label = "CPO"', 'label = "PDO, ν₀ = 7"', "the labels of runs must differ"),
-        ('name = "pdo"', 'name = "pod"', "runs[1]: algo.name must be one of cpo, fpo, pdo, trpo, got 'pod'"),
+        ('name = "pdo"', 'name = "pod"', "runs[1]: algo.name must be one of cpo, cppo-pid, crpo"),
         ("nu = 7", "nuu = 7", "runs[1]: there is no setting algo.nuu; did you mean nu?"),
         ("nu = 7", 'nu = "7"', "runs[1]: algo.nu must be a number, got '7'"),
         (

@@ -23,6 +23,7 @@ CHECKED_BY_WHO_TAKES_THEM = {
     "dual.Case",
     "dual.Solution",
     "line_search.LineSearch",
+    "projection.Projection",
     "subspace.Restricted",
     # made by a caller's function, often on traced arrays
     "line_search.Checks",
@@ -111,6 +112,10 @@ BAD = {
         ((lambda t: t, vector, vector), {}, "check must return Checks, got ShapeDtypeStruct"),
         ((lambda t: Checks(t[0], t[0]), vector, vector), {}, "check's value must have shape (any,)"),
         ((lambda t: Checks(t, t[:2]), vector, vector), {}, "check's limit must have shape (3,)"),
+    ],
+    "projection.onto_half_spaces": [
+        ((jnp.eye(2), jnp.ones((2, 1))), {}, "v must have shape (any,) = (constraints,)"),
+        ((jnp.eye(2), jnp.ones(3)), {}, "S must have shape (3, 3) = (constraints, constraints)"),
     ],
     "subspace.restrict": [
         ((vector, vector, vector, matrix), {}, "V must have shape (any, any)"),

@@ -7,51 +7,40 @@ solved exactly on the span of conjugate-gradient solutions, then a line search o
 With `trust.honest` the linear terms are cross-fitted (`corral.trust_region.crossfit`): each half of the batch judges the
 steps that the other half computed, in the subproblem and in the line search.
 
-**Calibration** (ours, off in the paper's settings). Surrogates do not see the states that a new policy visits, and in-sample
-they are judged by the samples that the step was chosen on. So J_C lands above the point that the step aimed at, and settles
-above d. An exponential average ē of what comes less what was expected measures the excess of a whole step, and the update
-aims at d − ē instead, never above d and never below d − |d|. A line search that takes the share s of a step aimed at s times
-its change and is expected to miss by s·ē; else J_C would settle at d + ē(1/s − 1). Where d − ē is out of reach within the
-trust region, ē may only shrink: every further step would miss the lower aim too, and ē would grow until no policy could
-cost so little.
-
-A batch's mean cost is noisy, and a step that answers all of it carries the noise into the next policy. What was expected of
-J_C is a second, independent estimate, so the update believes a mean of both, as a Kalman filter does:
-
-    Ĵ_k = e_k + K(J_k − e_k),   e_k = Ĵ_{k−1} + expected change,   K = 1 − se²/S,   S an average of (J_k − e_k)²
+**Calibration** (ours, off in the paper's settings) lowers the limit by what costs come to above what was expected of them;
+with a **memory** a noisy batch is not believed all that it says (`corral.learning.calibration`).
 
 **The margin** (ours, off by default) aims at d − ē − z·(standard error of J_C), so that J_C is under d with the confidence
 that z stands for in each batch, instead of on average.
+
+**Hysteresis** (off by default). After a violation the step reduces costs only, until they are below a share of the limits.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from corral.config import Algorithm
-from corral.errors import require_in
-from corral.learning import surrogates
+from corral.errors import require, require_in
+from corral.learning import calibration, recovery, surrogates
+from corral.learning.calibration import Expectation
 from corral.learning.surrogates import ConstraintValues, Local, Step
 from corral.trust_region import dual
 from corral.trust_region.dual import Case
-
-_LEAST_GAIN = 0.2
-"""The least weight of a batch against what was expected of it."""
 
 
 class State(NamedTuple):
     """What CPO remembers between updates."""
 
     excess: Float[Array, " m"]
-    """ē, the average of realised − aimed change."""
+    """As in `calibration.Expectation`, whose fields are the first four."""
     aimed: Float[Array, " m"]
-    """What the last update was expected to add to each cost, to first order and with ē; 0 where it was not accepted."""
-    value: Float[Array, " m"]
-    """Ĵ, the cost of the last policy as far as batches and expectations tell."""
-    surprise: Float[Array, " m"]
-    """S, the average of (J − e)²."""
+    value: Float[Array, " m"] | None = None
+    surprise: Float[Array, " m"] | None = None
+    repaired: Bool[Array, " m"] | None = None
+    """Which costs are being brought below their limits; None without hysteresis."""
 
 
 @dataclass(frozen=True)
@@ -64,35 +53,35 @@ class CPO(Algorithm):
     calibration: float | None = field(default=None, metadata={"saved_as": 0.0})
     """Rate of the running average of (realised − aimed) change of each cost, taken off its limit; 0: the paper's CPO.
     None leaves it to the preset: 0 in `paper`, 0.1 in `corral`."""
+    memory: bool | None = field(default=None, metadata={"saved_as": False})
+    """Believe a mean of a batch's cost and of what was expected of it, which is less noisy; needs calibration.
+    None leaves it to the preset: on in `corral`."""
     margin: float = 0.0
     """z: aim this many standard errors of the mean cost below the limit (1.64: for 95% of the batches)."""
+    hysteresis: bool = False
+    """After a violation, reduce costs only, until they are below the share `lower` of their limits."""
+    lower: float = 0.8
+    """That share, with hysteresis."""
 
     def check(self) -> None:
-        """Refuse a rate outside [0, 1] and a margin outside [0, 10]."""
+        """Refuse a rate outside [0, 1], a margin outside [0, 10] and a share outside (0, 1]."""
         if self.calibration is not None:
             require_in("algo.calibration", self.calibration, 0, 1)
+        require(not (self.memory and self.calibration == 0), "algo.memory needs algo.calibration above 0")
         require_in("algo.margin", self.margin, 0, 10)
+        require_in("algo.lower", self.lower, 0, 1, closed="(]")
 
     def init(self, m: int) -> State:
         """Nothing is known yet."""
-        return State(*(jnp.zeros(m) for _ in State._fields))
+        known = calibration.begin(m, bool(self.memory))
+        return State(*known, repaired=jnp.zeros(m, bool) if self.hysteresis else None)
 
     def update(self, state: State, local: Local, constraints: ConstraintValues) -> tuple[State, Step]:
         """One CPO step."""
         rate: Any = 0.0 if self.calibration is None else self.calibration
-        rate = jnp.where(constraints.comparable, rate, 0)
-        expected = state.value + state.aimed
-        miss = constraints.value - expected
-        # At first all is surprise, and a batch is believed.
-        noise = constraints.se**2
-        surprise = jnp.where(rate > 0, state.surprise + rate * (miss**2 - state.surprise), 25 * noise)
-        gain = jnp.where(rate > 0, jnp.clip(1 - noise / jnp.where(surprise > 0, surprise, 1), _LEAST_GAIN, 1), 1)
-        value = constraints.value - (1 - gain) * miss
-        # A miss of which the share K is believed comes back in the next iterations, and counts 1/K times in all.
-        excess = state.excess + rate * gain * miss
-        # An aim above d would not be the limit that was asked for, and no cost that counts events can be below 0.
-        excess = jnp.clip(excess, 0, jnp.abs(constraints.limit))
-        limit = constraints.limit - excess - self.margin * jnp.sqrt(gain) * constraints.se
+        before = Expectation(*state[:4])
+        value, se, known = calibration.meet(before, constraints, rate)
+        limit = constraints.limit - known.excess - self.margin * se
         c = value - limit
 
         objective = surrogates.unit(len(c))
@@ -107,11 +96,19 @@ class CPO(Algorithm):
         size = jnp.sqrt(jnp.diagonal(problem.S))
         largest = jnp.max(jnp.where(size > 0, c / jnp.where(size > 0, size, 1), -jnp.inf), initial=-jnp.inf)
         allowed = jnp.where(solution.case == Case.CONTRADICTORY, largest * size - c, -c)
+        repaired = state.repaired
+        if repaired is not None:
+            aim = constraints._replace(limit=limit)
+            repaired = recovery.repaired(repaired, aim, self.lower)
+            _, back = recovery.cost_only(problem, aim, repaired, self.lower, local.trust.delta)
+            z = jnp.where(jnp.any(repaired), back, z)
+            allowed, recovering = jnp.where(repaired, 0, allowed), recovering | jnp.any(repaired)
+            solution = solution._replace(case=jnp.where(jnp.any(repaired), Case.RECOVERY, solution.case))
         correction = here.correction(z)
         found = surrogates.search(local, problem.basis @ z, objective, jnp.maximum(allowed, 0), recovering, correction)
         out_of_reach = (solution.case >= Case.RECOVERY) & (c > 0)
-        excess = jnp.where(out_of_reach, jnp.minimum(excess, jnp.maximum(state.excess, 0)), excess)
-        aimed = jnp.where(found.accepted, found.scale * (problem.D.T @ z + excess), 0)
-        return State(excess, aimed, value, surprise), surrogates.finish(
+        taken = jnp.where(found.accepted, found.scale, 0)
+        known = calibration.after(known, before, problem.D.T @ z, taken, out_of_reach)
+        return State(*known, repaired=repaired), surrogates.finish(
             found, here.cg_residual, limit, solution, solution.nu, here.signal, correction
         )

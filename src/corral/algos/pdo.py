@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from corral.config import Algorithm, PerConstraint, require_not_negative
 from corral.errors import require
-from corral.learning import surrogates
+from corral.learning import multipliers, surrogates
 from corral.learning.surrogates import ConstraintValues, Local, Step
 
 
@@ -47,5 +47,4 @@ class PDO(Algorithm):
         """One step on the Lagrangian, then one on the multipliers."""
         lagrangian = jnp.concatenate([jnp.ones(1), -state.nu])
         step = surrogates.unconstrained(local, lagrangian, constraints.limit, state.nu)
-        nu = jnp.maximum(state.nu + self.rate * (constraints.value - constraints.limit), 0)
-        return State(nu), step
+        return State(multipliers.integrated(state.nu, self.rate, constraints.value - constraints.limit)), step

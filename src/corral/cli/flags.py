@@ -258,7 +258,8 @@ def train_options(argv: list[str]) -> tuple[Config, RunOptions]:
         _train_help(config, how, _Source(chosen or "corral", file))
     for name in words.get("algo", {}):
         its = [n for n, kind in known.items() if name in {"name", *(f.name for f in fields(kind))}]
-        message = f"--algo.{name} is an option of --algo {its[0]}, and this run is trained by {config.algo.name}"
+        owners = " or ".join(filter(None, [", ".join(its[:-1]), its[-1]]))
+        message = f"--algo.{name} is an option of --algo {owners}, and this run is trained by {config.algo.name}"
         require(config.algo.name in its, message.replace("_", "-"))
     names = {f.name for f in fields(RunOptions)}
     config = fill(config, {key: value for key, value in words.items() if key not in names})

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from corral.envs.budgets import saute
     from corral.envs.contract import (
         Autoreset,
         Box,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from corral.envs.velocity import Velocity
 
 __all__ = ["Autoreset", "Box", "ConstraintSpec", "Discrete", "Env", "EnvSpec", "Fleet", "HostEnv", "HostStep"]
-__all__ += ["Timestep", "VectorEnv", "from_gymnasium"]
+__all__ += ["Timestep", "VectorEnv", "from_gymnasium", "saute"]
 # A robot of one's own: docs/your-own-robot.md
 __all__ += ["MjcfRobot", "MjxEnv", "RobotState", "Scenario", "Score", "Task", "ThreadedEnv", "Velocity"]
 __all__ += ["is_gymnasium", "make", "make_host", "names", "parameters", "scenario", "spec"]
@@ -40,7 +41,7 @@ __all__ += ["is_gymnasium", "make", "make_host", "names", "parameters", "scenari
 _MODULES = {
     **{"VectorEnv": "engines.vector", "ThreadedEnv": "engines.mujoco", "MjxEnv": "engines.mjx"},
     **{"MjcfRobot": "mjcf", "RobotState": "robots", "Scenario": "scenarios", "Score": "tasks", "Task": "tasks"},
-    **{"Velocity": "velocity", "from_gymnasium": "gymnasium.wrap"},
+    **{"Velocity": "velocity", "from_gymnasium": "gymnasium.wrap", "saute": "budgets"},
 }
 
 

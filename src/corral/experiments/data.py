@@ -51,6 +51,11 @@ def export(experiment: Experiment, scale: str, out: Path) -> list[Path]:
         if found:
             written.append(_write(folder / f"{env}.csv", list(_rows(found))))
             origin = {"scale": scale, **provenance.summary([run for _, run in found])}
+            if experiment.plot.ranking:
+                origin["hours"] = {
+                    entry.label: provenance.hours([run for label, run in found if label == entry.label])
+                    for entry in experiment.entries(env)
+                }
             _add_provenance(folder / "provenance.json", env, origin)
     return written
 
@@ -98,6 +103,19 @@ def folder_of(directory: Path, name: str) -> Path:
     """The folder of an experiment's data, in OUT or in a folder of data such as results/."""
     inside = directory / "data" / name
     return inside if inside.is_dir() else directory / name
+
+
+def hours(folder: Path) -> dict[str, float]:
+    """The hours that each run took in all environments together, where the data say so."""
+    try:
+        content = json.loads((folder / "provenance.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    total: dict[str, float] = {}
+    for origin in content.values():
+        for label, spent in origin.get("hours", {}).items():
+            total[label] = total.get(label, 0.0) + spent
+    return total
 
 
 def read(experiment: Experiment, folder: Path) -> list[Results]:

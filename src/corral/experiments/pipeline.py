@@ -5,7 +5,7 @@ from pathlib import Path
 
 from corral import devices
 from corral.errors import require
-from corral.experiments import data, figure, plan, runner, spec, tables
+from corral.experiments import data, figure, plan, ranking, runner, spec, tables
 from corral.experiments.runner import How, Outcome, Progress
 from corral.experiments.spec import Experiment
 
@@ -53,4 +53,7 @@ def carry_out(
 def draw_from(experiment: Experiment, folder: Path, figures: Path) -> list[Path]:
     """Draw the figure and write the table from a folder of data alone."""
     results = data.read(experiment, folder)
-    return figure.draw(experiment, results, figures) + tables.write(experiment, results, figures)
+    files = figure.draw(experiment, results, figures) + tables.write(experiment, results, figures)
+    if experiment.plot.ranking:
+        files += ranking.write(experiment, results, data.hours(folder), figures)
+    return files

@@ -98,6 +98,16 @@ def _cpu() -> str:
         return platform.processor() or platform.machine()
 
 
+def hours(runs: list[RunDirectory]) -> float:
+    """The hours that runs took."""
+    return _charged([session for run in runs for session in run.provenance().get("sessions", [])])
+
+
+def _charged(sessions: list[dict[str, Any]]) -> float:
+    """The hours of sessions. Runs side by side share the time: each is charged its part."""
+    return round(sum(s["seconds"] / 3600 / max(1, s["runs_side_by_side"]) for s in sessions), 3)
+
+
 def summary(runs: list[RunDirectory]) -> dict[str, Any]:
     """The provenance of many runs in short: one entry for each machine and commit, with the work done there."""
     places: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
@@ -107,9 +117,7 @@ def summary(runs: list[RunDirectory]) -> dict[str, Any]:
         places.setdefault(json.dumps(place, sort_keys=True), (place, []))[1].append(session)
     work = []
     for place, sessions in places.values():
-        # Runs side by side share the time: each is charged its part.
-        hours = sum(s["seconds"] / 3600 / max(1, s["runs_side_by_side"]) for s in sessions)
         dates = [s["date"] for s in sessions]
-        done = {"hours": round(hours, 3), "iterations": sum(s["iterations"] for s in sessions)}
+        done = {"hours": _charged(sessions), "iterations": sum(s["iterations"] for s in sessions)}
         work.append(place | done | {"first": min(dates), "last": max(dates)})
     return {"runs": len(runs), "work": sorted(work, key=lambda part: str(part["first"]))}

@@ -18,7 +18,10 @@ from corral.experiments.sweep import swept
 from corral.running import config_file
 
 PAPER = ("fig1", "fig3", "fig4", "ablations", "velocity")
-"""The files that come with the package."""
+"""The files of the paper's experiments and ours that `all` stands for; they come with the package."""
+
+BENCHMARKS = ("benchmark",)
+"""The files that compare algorithms over many environments."""
 
 CostColumn = Literal["cost", "shaped_cost"]
 _CPO = CPO()
@@ -38,6 +41,10 @@ class Plot:
     """The same for single environments."""
     times_limit: float | None = None
     """The lower panels end at this multiple of the largest limit, for a closer look; None: where the curves end."""
+    ranking: bool = False
+    """Also rank the runs over all environments (`experiments.ranking`)."""
+    reference: str = ""
+    """In a ranking, the label of the run whose last return counts as 1."""
 
     def __post_init__(self) -> None:
         for name, window in {"": self.smoothing, **self.smoothing_in}.items():
@@ -130,7 +137,8 @@ def load(path: Path) -> Experiment:
 
 def paper(name: str) -> Experiment:
     """One of the experiments that come with the package."""
-    require(name in PAPER, f"no experiment is called {name!r}; {did_you_mean(name, PAPER)}")
+    known = (*PAPER, *BENCHMARKS)
+    require(name in known, f"no experiment is called {name!r}; {did_you_mean(name, known)}")
     return load(Path(__file__).parent / f"{name}.toml")
 
 
@@ -180,6 +188,12 @@ def _experiment(name: str, content: dict[str, Any]) -> Experiment:
     for entry in runs:
         _known(entry.environments, head.environments, f"environment of {entry.label!r} called ")
     _distinct("the labels of runs", [entry.label for entry in runs])
+    if plot.ranking:
+        _known(
+            [plot.reference],
+            [entry.label for entry in runs if not entry.environments],
+            "run for plot.reference called ",
+        )
     scales = _scales(content.get("scale"), head.environments)
     experiment = Experiment(name, head.title, head.environments, tuple(runs), plot, scales)
     _try_configs(experiment)

@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from corral.config import Critic, Networks
+from corral.learning import minibatches
 from corral.learning.estimate import Batch, masked_mean, random_ranks
 from corral.learning.networks import MLP, Scale, apply_stacked, stack_mlps, with_input_scale
 from corral.learning.surrogates import some
@@ -215,41 +216,15 @@ def _natural_step(
 def _adam_epoch(
     fit: _Fit, x: Float[Array, "n i"], y: Float[Array, "n c"], rows: Array, critic: Critic, key: Key[Array, ""]
 ) -> tuple[MLP, optax.OptState]:
-    """Adam on minibatches, every row once in random order; the last minibatch is filled up from the first rows."""
-    size, count = min(critic.minibatch, len(x)), jnp.sum(rows)
-    order = _shuffled(rows, key)
+    """Adam on minibatches, every row once in random order."""
     arrays, static = eqx.partition(fit.nets, eqx.is_inexact_array)
     adam = optax.adam(critic.learning_rate)
 
-    def step(k: Array, carry: tuple[MLP, optax.OptState]) -> tuple[MLP, optax.OptState]:
+    def step(carry: tuple[MLP, optax.OptState], some: Array, counts: Array) -> tuple[MLP, optax.OptState]:
         arrays, state = carry
-        place = k * size + jnp.arange(size)
-        some = order[place % jnp.maximum(count, 1)]
-        # Where there are fewer rows than a minibatch holds, each counts once.
-        new = (place < count) | (k > 0)
-        grad = jax.grad(lambda a: jnp.sum(_error(eqx.combine(a, static), x[some], y[some], new)))(arrays)
+        grad = jax.grad(lambda a: jnp.sum(_error(eqx.combine(a, static), x[some], y[some], counts)))(arrays)
         updates, state = jax.vmap(adam.update)(grad, state)
         return optax.apply_updates(arrays, updates), state
 
-    arrays, optimizer = lax.fori_loop(0, -(-count // size), step, (arrays, fit.optimizer))
+    arrays, optimizer = minibatches.one_pass(rows, critic.minibatch, key, step, (arrays, fit.optimizer))
     return eqx.combine(arrays, static), optimizer
-
-
-# With this many rows, 14 of 31 bits are left to chance, and about eight rows share each draw.
-_FEW = 2**17
-
-
-def _shuffled(rows: Bool[Array, " n"], key: Key[Array, ""]) -> Int[Array, " n"]:
-    """Indices of these rows in random order, then those of the others.
-
-    One sort of one array whose low bits are the rows' numbers is nine times as fast on a CPU as a permutation, which sorts
-    pairs, twice. Rows that draw the same high bits keep their order: a handful at most up to `_FEW` rows. More rows are
-    sorted as pairs.
-    """
-    drawn = jax.random.bits(key, rows.shape, jnp.uint32) >> 1
-    drawn = drawn | jnp.where(rows, jnp.uint32(0), jnp.uint32(1 << 31))
-    if len(rows) > _FEW:
-        return jnp.argsort(drawn)
-    low = _FEW.bit_length() - 1
-    packed = (drawn >> low << low) | jnp.arange(len(rows), dtype=jnp.uint32)
-    return (jnp.sort(packed) & jnp.uint32(_FEW - 1)).astype(jnp.int32)

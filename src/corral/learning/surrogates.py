@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from corral.config import TrustRegion
 from corral.learning import distributions
@@ -63,6 +63,13 @@ class Local(NamedTuple):
     trust: TrustRegion
     halves: Halves | None = None
     """The batch in two halves, which judge each other's steps; None: a step is judged by the batch it was computed from."""
+    key: Key[Array, ""] | None = None
+    """Chance for an update that needs it, such as one that draws minibatches."""
+
+    @property
+    def steps(self) -> Float[Array, " m"]:
+        """Σ_t γ_C^t of a mean episode, for each cost: what turns a cost's return into its mean per step."""
+        return jnp.sum(self.samples.cost_weight, axis=0)
 
     def surrogates(self, theta: Float[Array, " p"]) -> Float[Array, " c"]:
         """(L, L_1, …, L_m) at θ."""
@@ -123,10 +130,12 @@ class Step(NamedTuple):
     """What the batch itself promises for the accepted step: `promised` without the correction."""
 
 
-def make(flat: Flat, samples: Samples, trust: TrustRegion, halves: Halves | None = None) -> Local:
+def make(
+    flat: Flat, samples: Samples, trust: TrustRegion, halves: Halves | None = None, key: Key[Array, ""] | None = None
+) -> Local:
     """The local model of the policy with parameters `flat` on these samples."""
     old = flat.policy(flat.theta)(samples.obs)
-    return Local(flat, samples, old, distributions.log_prob(old, samples.action), trust, halves)
+    return Local(flat, samples, old, distributions.log_prob(old, samples.action), trust, halves, key)
 
 
 def stride(fraction: float) -> int:
@@ -152,13 +161,13 @@ def restricted(
     local: Local, g: Float[Array, " p"], B: Float[Array, "p m"]
 ) -> tuple[subspace.Restricted, Float[Array, ""]]:
     """The subproblem on the span of conjugate-gradient solutions for g and B, and CG's worst residual."""
-    product = _fisher(local)
+    product = fisher_products(local)
     solved = cg.solve(product, jnp.concatenate([g[:, None], B], axis=1), iterations=local.trust.cg_iterations)
     problem = subspace.restrict(solved.x, product(solved.x), g, B)
     return problem, jnp.max(solved.residual)
 
 
-def _fisher(local: Local) -> Callable[[Float[Array, "p k"]], Float[Array, "p k"]]:
+def fisher_products(local: Local) -> Callable[[Float[Array, "p k"]], Float[Array, "p k"]]:
     """Products with the Fisher matrix of the current policy."""
     s, trust = local.samples, local.trust
     obs, weight = some(s.obs, trust.fisher_fraction), some(s.weight, trust.fisher_fraction)
@@ -197,7 +206,7 @@ def judged(local: Local, objective: Float[Array, " c"], constrained: bool) -> Ju
     weighted = jnp.eye(c).at[:, 0].set(objective)
     Ga, Gb = Ga[:, :c] @ weighted, Gb[:, :c] @ weighted
     k = c if constrained else 1
-    product = _fisher(local)
+    product = fisher_products(local)
     solved = cg.solve(product, jnp.concatenate([Ga[:, :k], Gb[:, :k]], axis=1), iterations=local.trust.cg_iterations)
     V = (solved.x[:, :k], solved.x[:, k:])
     halves = local.halves
@@ -227,11 +236,12 @@ def search(
     cost_limit: Float[Array, " m"],
     recovering: Array,
     correction: Float[Array, " c"] | None = None,
+    barrier: Callable[[Float[Array, " m"]], Float[Array, ""]] | None = None,
 ) -> line_search.LineSearch:
     """Backtrack until KL ≤ δ, every L_i ≤ cost_limit_i and, unless recovering, objective · (L, L_1, …) improves.
 
     The correction of the objective and of each L_i along the whole step, which takes off their optimism, is added in
-    proportion to the length of the candidate.
+    proportion to the length of the candidate. A barrier, a function of (L_1, …, L_m), takes its value off δ.
 
     The checks, in this order: kl, objective, each cost.
     """
@@ -246,7 +256,8 @@ def search(
         value = jnp.concatenate([local.kl(theta)[None], -gain[None], values[1:]])
         # An improvement must be strict; recovery may cost any amount of reward.
         must = jnp.where(recovering, jnp.inf, -jnp.finfo(gain.dtype).tiny)
-        limit = jnp.concatenate([jnp.asarray([trust.delta], gain.dtype), must[None], cost_limit])
+        room = trust.delta if barrier is None else trust.delta - barrier(values[1:])
+        limit = jnp.concatenate([jnp.asarray(room, gain.dtype)[None], must[None], cost_limit])
         return line_search.Checks(value, limit)
 
     return line_search.backtrack(check, local.flat.theta, step, shrink=trust.shrink, candidates=trust.candidates)

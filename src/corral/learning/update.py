@@ -51,12 +51,13 @@ def init(config: Config, spec: EnvSpec, key: Key[Array, ""], net: Any | None = N
     """The state before the first iteration."""
     m = len(spec.constraints)
     for_policy, for_critics, for_predictors = jax.random.split(key, 3)
+    policy = networks.make_policy(spec, config.networks, for_policy, net)
     return LearnerState(
         iteration=jnp.zeros((), jnp.int32),
-        policy=networks.make_policy(spec, config.networks, for_policy, net),
+        policy=policy,
         critics=make_critics(spec.observation_size, m, config.networks, config.critic, for_critics),
         predictors=make_predictors(spec.observation_size, m, config.shaping, for_predictors),
-        algo=config.algo.init(m),
+        algo=config.algo.start(m, networks.flatten(policy).theta),
         value=jnp.zeros(m),
         length=jnp.asarray(spec.horizon, jnp.float32),
         env_steps=jnp.zeros((), jnp.uint32),
@@ -118,7 +119,7 @@ def update(
         chance = jax.random.fold_in(key, 2**31 - 1)
         halves = honest.split(batch.episode, batch.present, chance, state.signal, state.iteration)
     flat = networks.flatten(state.policy)
-    here = surrogates.make(flat, samples, config.trust, halves)
+    here = surrogates.make(flat, samples, config.trust, halves, jax.random.fold_in(key, 2**31 - 2))
     begins = (state.iteration == config.shaping.start) & config.shape_costs
     constraints = ConstraintValues(
         value=constrained,

@@ -28,6 +28,12 @@ _STYLE: Any = STYLE | {
 _DASHED: Any = {"linestyle": (0, (5, 3)), "linewidth": 1.2}
 
 
+def look(place: int) -> dict[str, Any]:
+    """Colour and line style of the run at this place among the runs of a figure."""
+    again, colour = divmod(place, len(COLOURS))
+    return {"color": COLOURS[colour], "linestyle": LINES[again % len(LINES)]}
+
+
 @dataclass(frozen=True, eq=False)
 class Line:
     """One run in one panel: a curve for each of its seeds, drawn as their mean in a bootstrap band."""
@@ -43,8 +49,7 @@ class Line:
     @property
     def look(self) -> dict[str, Any]:
         """Colour and line style."""
-        again, colour = divmod(self.place, len(COLOURS))
-        return {"color": COLOURS[colour], "linestyle": LINES[again % len(LINES)]}
+        return look(self.place)
 
     @property
     def drawn(self) -> list[np.ndarray]:

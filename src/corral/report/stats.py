@@ -59,8 +59,14 @@ def interquartile_mean(values: Seeds) -> float:
 
     Q equals the i-th of n sorted values from (i−1)/n to i/n: its weight is the part of that stretch in the middle half.
     """
-    ends = np.clip(np.arange(len(values) + 1) / len(values), 0.25, 0.75)
-    return float(2 * np.sum(np.sort(values) * np.diff(ends)))
+    return float(interquartile_means(values, axis=0))
+
+
+def interquartile_means(values: Float[np.ndarray, "*shape"], axis: int) -> Float[np.ndarray, "*rest"]:
+    """`interquartile_mean` along one axis."""
+    n = values.shape[axis]
+    ends = np.clip(np.arange(n + 1) / n, 0.25, 0.75)
+    return np.asarray(2 * np.tensordot(np.diff(ends), np.sort(values, axis=axis), axes=(0, axis)))
 
 
 def final(values: Curve) -> float:

@@ -1,0 +1,87 @@
+"""What costs were expected to be, and what they came to: the calibration of limits, and a second opinion on a noisy mean.
+
+Surrogates do not see the states that a new policy visits, and in-sample they are judged by the samples that the step was
+chosen on. So J_C lands above the point that the step aimed at, and settles above d. An exponential average ē of what comes
+less what was expected measures the excess of a whole step, and the update aims at d − ē instead, never above d and never
+below d − |d|. A line search that takes the share s of a step aimed at s times its change and is expected to miss by s·ē;
+else J_C would settle at d + ē(1/s − 1).
+
+A batch's mean cost is noisy, and a step that answers all of it carries the noise into the next policy. What was expected of
+J_C is a second, independent estimate, so an update with a memory believes a mean of both, as a Kalman filter does:
+
+    Ĵ_k = e_k + K(J_k − e_k),   e_k = Ĵ_{k−1} + expected change,   K = 1 − se²/S,   S an average of (J_k − e_k)²
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from corral.learning.surrogates import ConstraintValues
+
+_LEAST_GAIN = 0.2
+"""The least weight of a batch against what was expected of it."""
+
+
+class Expectation(NamedTuple):
+    """What is known of the costs of a policy before its batch."""
+
+    excess: Float[Array, " m"]
+    """ē, the average of what came less what was expected."""
+    aimed: Float[Array, " m"]
+    """What the last update was expected to add to each cost, to first order and with ē; 0 where it was not accepted."""
+    value: Float[Array, " m"] | None = None
+    """Ĵ, the cost of the last policy as far as batches and expectations tell; None without memory."""
+    surprise: Float[Array, " m"] | None = None
+    """S, the average of (J − e)²; None without memory."""
+
+
+def begin(m: int, memory: bool) -> Expectation:
+    """Nothing is known yet."""
+    return Expectation(*(jnp.zeros(m) for _ in range(4 if memory else 2)))
+
+
+class Believed(NamedTuple):
+    """Where costs stand after a batch, as far as it and what was expected of it tell."""
+
+    value: Float[Array, " m"]
+    se: Float[Array, " m"] | float
+    known: Expectation
+    """The expectation that the batch has met."""
+
+
+def meet(before: Expectation, constraints: ConstraintValues, rate: Any) -> Believed:
+    """Compare a batch with what was expected of it; `rate` is that of the averages."""
+    value, se, gain = constraints.value, constraints.se, jnp.ones(())
+    rate = jnp.where(constraints.comparable, rate, 0)
+    miss = constraints.realised - before.aimed
+    surprise = before.surprise
+    if before.value is not None:
+        assert surprise is not None, "a memory has both"
+        miss, noise = value - (before.value + before.aimed), se**2
+        # At first all is surprise, and a batch is believed.
+        surprise = jnp.where(rate > 0, surprise + rate * (miss**2 - surprise), 25 * noise)
+        gain = jnp.where(rate > 0, jnp.clip(1 - noise / jnp.where(surprise > 0, surprise, 1), _LEAST_GAIN, 1), 1)
+        value, se = value - (1 - gain) * miss, jnp.sqrt(gain) * se
+    # A miss of which the share K is believed comes back in the next iterations, and counts 1/K times in all.
+    excess = before.excess + rate * gain * miss
+    # An aim above d would not be the limit that was asked for, and no cost that counts events can be below 0.
+    excess = jnp.clip(excess, 0, jnp.abs(constraints.limit))
+    kept = None if before.value is None else value
+    return Believed(value, se, Expectation(excess, before.aimed, kept, surprise))
+
+
+def after(
+    known: Expectation,
+    before: Expectation,
+    change: Float[Array, " m"],
+    scale: Float[Array, ""],
+    out_of_reach: Bool[Array, " m"],
+) -> Expectation:
+    """The expectation of the next batch, after the share `scale` of a step that would add `change`; 0: none was accepted.
+
+    Where d − ē is out of reach within the trust region, ē may only shrink: every further step would miss the lower aim too,
+    and ē would grow until no policy could cost so little.
+    """
+    excess = jnp.where(out_of_reach, jnp.minimum(known.excess, jnp.maximum(before.excess, 0)), known.excess)
+    return known._replace(excess=excess, aimed=jnp.where(scale > 0, scale * (change + excess), 0))
