@@ -1,7 +1,7 @@
 """Corral: constrained policy optimization, policies that learn inside their limits.
 
-Importing `corral` is cheap: it registers Corral's environments with Gymnasium, and the names below load their modules, and
-JAX, on first use.
+Importing `corral` is cheap: it registers Corral's environments with Gymnasium as soon as that is imported, and the names
+below load their modules, and JAX, on first use.
 """
 
 from importlib import import_module
@@ -54,4 +54,4 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-import_module("corral.envs.gymnasium.ids").register()  # strings only: no JAX is imported
+import_module("corral.envs.gymnasium.ids").register_with_gymnasium()  # imports neither JAX nor Gymnasium

@@ -163,9 +163,7 @@ def test_a_value_outside_the_range_is_an_error_and_never_clipped():
 # -- coverage -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", UGLY)
-@pytest.mark.parametrize("alpha", [0.2, 0.05])
-def test_the_bounds_hold_as_often_as_they_say(case, alpha, n=100, repetitions=150):
+def check_coverage(case: str, alpha: float, n: int, repetitions: int) -> None:
     draw, mean = UGLY[case]
     tiny = 1e-9  # the mean of equal values is rounded
     fails: tuple[Callable[[np.ndarray], bool], ...] = (
@@ -178,12 +176,18 @@ def test_the_bounds_hold_as_often_as_they_say(case, alpha, n=100, repetitions=15
         assert_rare(failures(fail, draw, n, repetitions), repetitions, alpha)
 
 
+@pytest.mark.parametrize("case", UGLY)
+@pytest.mark.parametrize("alpha", [0.2, 0.05])
+def test_the_bounds_hold_as_often_as_they_say(case, alpha):
+    check_coverage(case, alpha, n=100, repetitions=150)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", UGLY)
 @pytest.mark.parametrize("alpha", [0.5, 0.2, 0.05, 0.01])
 @pytest.mark.parametrize("n", [10, 100, 1000])
 def test_the_bounds_hold_as_often_as_they_say_in_thousands_of_samples(case, alpha, n):
-    test_the_bounds_hold_as_often_as_they_say(case, alpha, n, repetitions=4000)
+    check_coverage(case, alpha, n, repetitions=4000)
 
 
 def stopped_early(x: np.ndarray, mean: float, alpha: float) -> bool:
@@ -200,18 +204,22 @@ def test_looking_after_every_value_is_what_the_final_bound_already_allows_for():
     assert np.all(np.diff(np.minimum.accumulate(each)) <= 0)
 
 
-@pytest.mark.parametrize("case", UGLY)
-def test_the_anytime_bound_survives_stopping_at_the_worst_moment(case, n=1000, repetitions=300, alpha=0.1):
+def check_stopping(case: str, n: int, repetitions: int, alpha: float) -> None:
     draw, mean = UGLY[case]
     failed = failures(lambda x: stopped_early(x, mean - 1e-9, alpha), draw, n, repetitions)
     assert_rare(failed, repetitions, alpha)
+
+
+@pytest.mark.parametrize("case", UGLY)
+def test_the_anytime_bound_survives_stopping_at_the_worst_moment(case):
+    check_stopping(case, 1000, 300, alpha=0.1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", UGLY)
 @pytest.mark.parametrize("alpha", [0.3, 0.05])
 def test_the_anytime_bound_survives_stopping_in_thousands_of_long_sequences(case, alpha):
-    test_the_anytime_bound_survives_stopping_at_the_worst_moment(case, 5000, 4000, alpha)
+    check_stopping(case, 5000, 4000, alpha)
 
 
 def test_the_closed_form_for_a_fixed_number_does_not_survive_stopping_at_the_worst_moment():

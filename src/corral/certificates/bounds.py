@@ -1,24 +1,27 @@
 """Finite-sample bounds on the mean of bounded variables, on a probability and on a quantile: NumPy and SciPy only.
 
-Every bound here is one-sided and may fail with probability at most α, for every distribution on the stated range and for
-every number of samples. Nothing is assumed normal, and nothing holds only in the limit.
+Every bound here is one-sided and may fail with probability at most α, for every distribution on the stated range and
+for every number of samples. Nothing is assumed normal, and nothing holds only in the limit.
 
-**Betting** (Waudby-Smith and Ramdas, arXiv 2010.09686, section 4). Let x₁, x₂, … in [0, 1] be independent with mean μ. Whoever
-doubts that the mean is m bets on every value before it is seen: with stakes λ_t ≥ 0 that depend on x₁..x_{t−1} only, the capital
+**Betting** (Waudby-Smith and Ramdas, arXiv 2010.09686, section 4). Let x₁, x₂, … in [0, 1] be independent with mean μ.
+Whoever doubts that the mean is m bets on every value before it is seen: with stakes λ_t ≥ 0 that depend on x₁..x_{t−1}
+only, the capital
 
     K_t(m) = Π_{i ≤ t} (1 + λ_i(m) (m − x_i)),    λ_i(m) = min(λ_i, c / (1 − m)),    c < 1,
 
-starts at 1, is never negative, and if μ = m no stake makes it grow on average: it is a martingale. By Ville's inequality it
-ever reaches 1/α with probability at most α. So the upper bound is the least m whose capital has reached 1/α. Each factor is
-non-decreasing in m, hence so is max_t K_t(m), and a search for its root finds it. The lower bound is that of 1 − x, mirrored.
+starts at 1, is never negative, and if μ = m no stake makes it grow on average: it is a martingale. By Ville's
+inequality it ever reaches 1/α with probability at most α. So the upper bound is the least m whose capital has reached
+1/α. Each factor is non-decreasing in m, hence so is max_t K_t(m), and a search for its root finds it. The lower bound
+is that of 1 − x, mirrored.
 
 With the stakes λ_t = √(2 log(1/α) / (σ̂²_{t−1} · s_t)), σ̂² the variance seen so far, two forms exist:
 
 - `upper_mean`: s_t = n, the best where the number of samples n was fixed beforehand;
-- `anytime=True`: s_t = t log(1 + t), which does not know n: the bound may be looked at after every sample, and sampling may stop
-  whenever it pleases, for any reason.
+- `anytime=True`: s_t = t log(1 + t), which does not know n: the bound may be looked at after every sample, and sampling
+  may stop whenever it pleases, for any reason.
 
-The order of the samples matters to the stakes, so they must come in the order in which they were drawn, or in random order.
+The order of the samples matters to the stakes, so they must come in the order in which they were drawn, or in random
+order.
 """
 
 import math
@@ -30,8 +33,8 @@ from jaxtyping import Float
 from corral.errors import require, require_finite, require_in
 
 _STAKE = 0.6
-"""c: the largest share of the capital that one value may cost. The paper suggests 1/2 to 3/4. A smaller share is slower where
-values vary little, as those of a policy far under its limit do; a larger one loses more to rare large values."""
+"""c: the largest share of the capital that one value may cost. The paper suggests 1/2 to 3/4. A smaller share is slower
+where values vary little, as those of a policy far under its limit do; a larger one loses more to rare large values."""
 
 
 class Interval(NamedTuple):
@@ -68,7 +71,8 @@ def mean_interval(
 
 
 def empirical_bernstein(values: Float[np.ndarray, " n"], largest: float, alpha: float, *, least: float = 0.0) -> float:
-    """Upper bound in closed form: x̄ + √(2 V log(2/α) / n) + 7 R log(2/α) / (3 (n − 1)), V the sample variance, R the range.
+    """Upper bound in closed form: x̄ + √(2 V log(2/α) / n) + 7 R log(2/α) / (3 (n − 1)), V the sample variance, R the
+    range.
 
     Maurer and Pontil, arXiv 0907.3740, theorem 4. For a number of samples that was fixed beforehand.
     """
@@ -104,8 +108,8 @@ def upper_probability(count: int, n: int, alpha: float) -> float:
 def upper_quantile(values: Float[np.ndarray, " n"], share: float, alpha: float) -> float:
     """A value that at least `share` of all values lie at or under, whatever their distribution; ∞ where n is too small.
 
-    The k-th smallest of n values is such a value unless fewer than k of n lie under the quantile itself, which has probability
-    P(Binomial(n, share) ≥ k) at most. k is the least for which that is at most α.
+    The k-th smallest of n values is such a value unless fewer than k of n lie under the quantile itself, which has
+    probability P(Binomial(n, share) ≥ k) at most. k is the least for which that is at most α.
     """
     from scipy.stats import binom
 
@@ -118,15 +122,18 @@ def upper_quantile(values: Float[np.ndarray, " n"], share: float, alpha: float) 
 
 
 def lower_quantile(values: Float[np.ndarray, " n"], share: float, alpha: float) -> float:
-    """A value that at least `share` of all values lie at or over, whatever their distribution; −∞ where n is too small."""
+    """A value that at least `share` of all values lie at or over, whatever their distribution; −∞ where n is too
+    small."""
     return -upper_quantile(-np.asarray(values), share, alpha)
 
 
 def split(confidence: float, constraints: int, policies: int = 1) -> float:
-    """The α of each bound for all of them to hold together with this confidence: (1 − confidence) / (constraints · policies).
+    """The α of each bound for all of them to hold together with this confidence: (1 − confidence) / (constraints ·
+    policies).
 
-    By the union bound, which asks nothing about how they depend on each other. `policies` is K where the policy is the best of K
-    that were looked at with the same kind of episodes: whichever is chosen afterwards, its bound is one of those that all hold.
+    By the union bound, which asks nothing about how they depend on each other. `policies` is K where the policy is the
+    best of K that were looked at with the same kind of episodes: whichever is chosen afterwards, its bound is one of
+    those that all hold.
     """
     require_in("confidence", confidence, 0, 1, closed="()")
     require(policies >= 1, f"policies must be at least 1, got {policies}")

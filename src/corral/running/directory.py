@@ -14,7 +14,7 @@ import json
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -183,9 +183,9 @@ class RunDirectory:
         """Write the state after `done` iterations, then remove the oldest."""
         checkpoint.save(self.path / _CHECKPOINTS, done, state, meta)
 
-    def save_policy(self, policy: Policy, meta: dict[str, Any]) -> None:
-        """Write the final policy: the run is finished."""
-        checkpoint.write(self.path / _POLICY, policy, meta)
+    def save_policy(self, policy: Policy, meta: dict[str, Any], beside: Mapping[str, Any] | None = None) -> None:
+        """Write the final policy: the run is finished. `standalone.described` makes a meta and arrays that stand alone."""
+        checkpoint.write(self.path / _POLICY, policy, meta, beside)
 
     def save_error(self, text: str | None) -> None:
         """Write down why the run failed; None removes what an earlier attempt wrote."""

@@ -20,7 +20,7 @@ from corral.errors import require
 from corral.rollout import make
 from corral.rollout.shapes import Plan
 from corral.running import directory as folders
-from corral.running import log
+from corral.running import log, standalone
 from corral.running.directory import RunDirectory
 from corral.running.refusals import Refusals
 from corral.running.trainer import Row, State, Trainer
@@ -126,7 +126,8 @@ class OnDisk(Recorder):
         for writer in self._logs:
             writer.close()
         for i, run in enumerate(self._runs if self._writes and finished else []):
-            run.save_policy(self._trainer.state_of(now.state, i).policy, {"env": self._trainer.spec.name})
+            policy, config = self._trainer.state_of(now.state, i).policy, self._trainer.configs[i]
+            run.save_policy(policy, *standalone.described(policy, self._trainer.spec, config.networks, config))
 
 
 def loop(
