@@ -22,6 +22,7 @@ ORDER = (
     ("rollout",),
     ("running",),
     ("evaluation",),
+    ("certification",),
     ("report",),
     ("experiments",),
     ("api",),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from corral.algos import CPO, FPO, PDO, TRPO
     from corral.api import Constraint, Result, train
+    from corral.certification.certify import certify
     from corral.config import Algorithm, Config, Critic, Networks, Shaping, TrustRegion
     from corral.errors import CorralError
     from corral.evaluation import evaluate
@@ -31,6 +32,7 @@ __all__ = [
     "Shaping",
     "TrustRegion",
     "__version__",
+    "certify",
     "evaluate",
     "train",
 ]
@@ -39,6 +41,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("CPO", "FPO", "PDO", "TRPO"), "algos"),
     **dict.fromkeys(("Constraint", "Result", "train"), "api"),
     "CorralError": "errors",
+    "certify": "certification.certify",
     "evaluate": "evaluation",
 }
 """The module that defines a name; the others are in `config`."""

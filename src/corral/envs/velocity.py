@@ -53,7 +53,8 @@ class Velocity(Task):
         """One constraint, on speed."""
         what = "‖(vx, vy)‖" if self.planar else "vx"
         description = f"steps with {what} > {self.threshold:g}"
-        return (ConstraintSpec("speed", self.limit, description, largest=float(self.max_steps)),)
+        most = float(self.max_steps)
+        return (ConstraintSpec("speed", self.limit, description, largest=most, largest_step=1.0),)
 
     def score(
         self, robot: Robot, layout: tuple[()], state: RobotState, action: Float[Array, " a"], fallen: Bool[Array, ""]

@@ -168,6 +168,13 @@ class RunDirectory:
         require(found.done > 0, f"{self} holds no policy yet: neither {_POLICY} nor a checkpoint")
         return found.states[0].policy, self.checkpoints()[found.done]
 
+    def policy_file(self) -> Path:
+        """The file that `policy` reads: of the final policy, else the newest checkpoint; CorralError if there is neither."""
+        found = self.path / _POLICY if self.finished else next(reversed(self.checkpoints().values()), None)
+        require(found is not None, f"{self} holds no policy yet: neither {_POLICY} nor a checkpoint")
+        assert found is not None
+        return found
+
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def begin(self, config: Config, options: RunOptions | None = None) -> None:

@@ -48,6 +48,7 @@ def described(
         "network": _network(policy),
         "action": _action(spec.action),
         "constraints": _constraints(spec, config),
+        "seed": config.seed if config else 0,
         "versions": versions(),
     }
     said = {"env": spec.name, "spec": asdict(spec), "discrete": isinstance(spec.action, Discrete)}
