@@ -92,11 +92,11 @@ class Result:
         found = standalone.read(path, net)
         if found is None:  # of a run of an earlier version: the folder says the rest
             return _of_run(path.parent)
-        module, spec, networks, meta = found
-        if "metrics" in meta:
-            return Result(module, spec, networks, log.Metrics({n: np.asarray(v) for n, v in meta["metrics"].items()}))
         run = RunDirectory(path.parent)
-        return Result(module, spec, networks, run.metrics() if run.exists else log.Metrics({}))
+        rows = log.Metrics({n: np.asarray(v) for n, v in found.meta.get("metrics", {}).items()})
+        if "metrics" not in found.meta and run.exists:
+            rows = run.metrics()
+        return Result(found.policy, found.spec, found.networks, rows, found.config)
 
 
 def _of_run(folder: Path) -> Result:

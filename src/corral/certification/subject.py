@@ -59,8 +59,7 @@ def load_subject(path: Path, spec: EnvSpec) -> Subject:
         return Subject(policy, source, spec, dict(config.task), tuple(limits), tuple(gammas), config.seed)
     found = standalone.read(path)
     assert found is not None
-    policy, own, _, meta = found
-    about = meta["policy"]
+    own, about = found.spec, found.meta["policy"]
     fits = (own.name, own.observation_size, len(own.constraints)) == (
         spec.name,
         spec.observation_size,
@@ -68,7 +67,7 @@ def load_subject(path: Path, spec: EnvSpec) -> Subject:
     )
     require(fits, f"{path} was trained in {own.name}, and cannot act in {spec.name}")
     limits, gammas = (tuple(float(c[k]) for c in about["constraints"]) for k in ("limit", "discount"))
-    return Subject(policy, path, spec, about["env"]["task"], limits, gammas, int(about["seed"]))
+    return Subject(found.policy, path, spec, about["env"]["task"], limits, gammas, int(about["seed"]))
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     "plot": "one figure of existing runs: returns, and costs against their limits",
     "evaluate": "return and costs of a trained policy, with confidence intervals and a verdict",
     "certify": "a finite-sample certificate that a policy keeps its limits, or that it does not",
+    "export": "a trained policy as an ONNX model, a policy file or a folder for the Hugging Face Hub",
     "envs": "list the environments with their sizes, horizons, constraints and limits",
     "render": "a film of an environment or a trained policy, and its paths from above",
     "reproduce": "the paper's experiments and figures with one command, at three scales",

@@ -102,11 +102,18 @@ class Policy(NamedTuple):
             x = f(x @ W + b)
         return x @ self.weights[-1] + self.biases[-1]
 
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """(a,) what the environment takes at least and at most of each number of an action; infinite where nothing is
+        said."""
+        how, size = self.about["action"], int(self.about["action"]["size"])
+        low, high = (how[end] if how[end] is not None else [None] * size for end in ("low", "high"))
+        return _bounds(low, -math.inf), _bounds(high, math.inf)
+
     def _outside(self, actions: np.ndarray) -> np.ndarray:
         """Numbers with two bounds are mapped from [-1, 1] onto them and clipped, others clipped to a bound, if any."""
         how = self.about["action"]
         if how["low"] is not None:
-            low, high = (_bounds(how[end], missing) for end, missing in (("low", -math.inf), ("high", math.inf)))
+            low, high = self.bounds()
             both = np.isfinite(low) & np.isfinite(high)
             start, width = np.where(both, low, 0), np.subtract(high, low, where=both, out=np.zeros_like(low))
             mapped = start + (np.clip(actions, -1, 1) + 1) / 2 * width

@@ -3,7 +3,7 @@
 import platform
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,10 +12,11 @@ import numpy as np
 from corral import __version__
 from corral.config import Config, Networks
 from corral.envs.contract import Box, ConstraintSpec, Discrete, EnvSpec
+from corral.errors import CorralError
 from corral.learning import update
 from corral.learning.networks import CLIP, DEAD_BAND, MLP, Adopted, Policy, make_policy
 from corral.policy import file
-from corral.running import checkpoint
+from corral.running import checkpoint, config_file
 
 _MEAN, _DEVIATION, _SIGMA = "observation.mean", "observation.deviation", "action.deviation"
 
@@ -52,12 +53,23 @@ def described(
         "versions": versions(),
     }
     said = {"env": spec.name, "spec": asdict(spec), "discrete": isinstance(spec.action, Discrete)}
+    said |= {"config": config_file.as_dict(config)} if config else {}
     return said | {"networks": asdict(networks), "policy": about}, arrays
 
 
-def read(path: Path, net: Any | None = None) -> tuple[Policy, EnvSpec, Networks, dict[str, Any]] | None:
-    """The policy of a file with its environment and network sizes, and the whole meta; None where the file does not
-    say."""
+class Standalone(NamedTuple):
+    """What a policy file holds."""
+
+    policy: Policy
+    spec: EnvSpec
+    networks: Networks
+    config: Config | None
+    """How it was trained; None where the file does not say, or its algorithm is not installed here."""
+    meta: dict[str, Any]
+
+
+def read(path: Path, net: Any | None = None) -> Standalone | None:
+    """The content of a policy file; None where it does not say what its arrays mean."""
     meta = checkpoint.read_meta(path)
     if "spec" not in meta:
         return None
@@ -68,7 +80,14 @@ def read(path: Path, net: Any | None = None) -> tuple[Policy, EnvSpec, Networks,
     spec = EnvSpec(**(said | {"action": made, "constraints": constraints}))
     networks = Networks(**(meta["networks"] | {"hidden": tuple(meta["networks"]["hidden"])}))
     policy, _ = checkpoint.load(path, make_policy(spec, networks, jax.random.key(0), net))
-    return policy, spec, networks, meta
+    return Standalone(policy, spec, networks, _config(meta), meta)
+
+
+def _config(meta: dict[str, Any]) -> Config | None:
+    try:
+        return config_file.fill(Config(meta["env"]), meta["config"]) if "config" in meta else None
+    except CorralError:
+        return None
 
 
 def versions() -> dict[str, str]:
