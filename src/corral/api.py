@@ -35,6 +35,8 @@ class Constraint:
     """The limit, in the units of the cost's return."""
     cost: Callable[[Any, Any, Any, dict[str, Any]], float] | None = field(default=None, kw_only=True)
     """cost(obs, action, next_obs, info) of one step; None takes what the environment reports (`info["cost"]`)."""
+    largest_step: float | None = field(default=None, kw_only=True)
+    """The most that one step can cost, if it is known: certificates and `certainty` rest on it."""
     discount: float | None = field(default=None, kw_only=True)
     """γ of the cost's return Σ γ^t cost_t, which the limit is about; None: the run's `cost_gamma`, 1 by default: the
     plain sum."""
@@ -175,7 +177,8 @@ def train(
 
 def _result(trainer: Trainer, kept: loop.InMemory) -> Result:
     assert kept.now is not None
-    columns = log.columns(trainer.names)
+    certain = log.CERTAIN if trainer.config.certainty else ()
+    columns = log.columns(trainer.names, log.COLUMNS + certain)
     metrics = log.Metrics({name: np.asarray([row[name] for (row,) in kept.rows]) for name in columns})
     policy = trainer.state_of(kept.now.state, 0).policy
     return Result(policy, trainer.spec, trainer.config.networks, metrics, trainer.config)
@@ -220,7 +223,9 @@ def _environment(
         len(given) in (0, len(functions)),
         "either every constraint has a cost function or none has: the costs come from one place",
     )
-    specs = [ConstraintSpec(c.name, float(c.limit), discount=c.discount) for c in constraints]
+    specs = [
+        ConstraintSpec(c.name, float(c.limit), discount=c.discount, largest_step=c.largest_step) for c in constraints
+    ]
     slots = 1 if single else make.gymnasium_slots(config, horizon)
     return envs.from_gymnasium((lambda: env) if single else env, slots, specs, given or None, horizon)
 

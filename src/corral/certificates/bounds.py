@@ -140,6 +140,32 @@ def split(confidence: float, constraints: int, policies: int = 1) -> float:
     return (1 - confidence) / (max(1, constraints) * policies)
 
 
+_SUMS = 1 + 1e-9
+"""Sums of fractions in float64 may be this much over their largest value; sums of whole numbers are exact."""
+
+
+def largest_sum(step: float | None, whole: float | None, gamma: float, horizon: int) -> float | None:
+    """The most that Σ_t γ^t c_t over at most `horizon` steps can be, where 0 ≤ c_t ≤ `step` and Σ_t c_t ≤ `whole`, as
+    far as known."""
+    steps = horizon if gamma == 1 else (1 - gamma**horizon) / (1 - gamma)
+    known = [most for most in (None if step is None else step * steps, whole) if most is not None]
+    if not known:
+        return None
+    most = float(min(known))
+    exact = gamma == 1 and most.is_integer() and (step is None or float(step).is_integer())
+    return most if exact else most * _SUMS
+
+
+def with_broken(costs: Float[np.ndarray, " n"], broken: int, largest: float) -> Float[np.ndarray, " n"]:
+    """The costs, where `broken` episodes, nobody knows which, count as the costliest there can be.
+
+    The cheapest stand for them: so no cost comes out smaller than if it were known which they are.
+    """
+    costs = np.array(costs, float)
+    costs[np.argsort(costs, kind="stable")[:broken]] = largest
+    return costs
+
+
 def _unit(values: Float[np.ndarray, " n"], least: float, largest: float, alpha: float) -> Float[np.ndarray, " n"]:
     """The values on [0, 1]. One outside the stated range is an error: to clip it could make a cost look smaller."""
     values = np.asarray(values, float)

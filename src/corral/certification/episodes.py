@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from corral.certificates import certificate
+from corral.certificates import bounds, certificate
 from corral.certificates.certificate import Statement
 from corral.certification.subject import Range, Subject
 from corral.envs.contract import EnvSpec
@@ -87,7 +87,7 @@ class Seen:
         sums = sums.copy()
         if broken:
             for k, allowed in enumerate(self._ranges, start=1):
-                sums[np.argsort(sums[:, k], kind="stable")[:broken], k] = allowed.episode
+                sums[:, k] = bounds.with_broken(sums[:, k], broken, allowed.episode)
             sums[np.argsort(-sums[:, 0], kind="stable")[:broken], 0] = sums[:, 0].min()
         self._parts.append(sums)
         self.broken += broken

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from corral.certificates import bounds
 from corral.config import Config
 from corral.envs.contract import ConstraintSpec, Env, EnvSpec, HostEnv
 from corral.errors import CorralError, require
@@ -13,10 +14,6 @@ from corral.rollout import make
 from corral.rollout.sampler import Sampler
 from corral.running import checkpoint, standalone
 from corral.running.directory import RunDirectory
-
-_ROUNDING = (
-    1 + 1e-9
-)  # sums of fractions in float64 may be this much over their largest value; those of whole numbers are exact
 
 
 @dataclass(frozen=True)
@@ -100,9 +97,7 @@ def _range(spec: EnvSpec, constraint: ConstraintSpec, gamma: float, stated: floa
         f"{spec.name} does not state how much a step of {constraint.name} can cost, and a bound needs it: say so with "
         "--max-step-cost NUMBER (max_step_cost in Python)",
     )
-    steps = spec.horizon if gamma == 1 else (1 - gamma**spec.horizon) / (1 - gamma)
-    sums = math.inf if step is None else step * steps
-    most = min(sums, math.inf if whole is None else whole)
+    most = bounds.largest_sum(step, whole, gamma, spec.horizon)
+    assert most is not None
     require(most > 0 and math.isfinite(most), f"the largest cost of {constraint.name} must be positive, got {most}")
-    exact = gamma == 1 and float(most).is_integer() and (step is None or float(step).is_integer())
-    return Range(math.inf if step is None else step, most if exact else most * _ROUNDING)
+    return Range(math.inf if step is None else step, most)

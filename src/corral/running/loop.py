@@ -105,7 +105,7 @@ class OnDisk(Recorder):
                 plan = known_plan(found.meta["plan"])
                 now = Position(trainer.stacked(found.states), plan, found.done)
         for run, config in zip(self._runs, trainer.configs, strict=True) if self._writes else []:
-            columns = log.columns(trainer.names, log.COLUMNS + (log.HONEST if config.trust.honest else ()))
+            columns = log.columns(trainer.names, log.patterns(config))
             self._logs.append(run.open_log(columns, now.done if self._resume else None))
         return now
 
