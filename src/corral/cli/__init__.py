@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "export": "a trained policy as an ONNX model, a policy file or a folder for the Hugging Face Hub",
     "envs": "list the environments with their sizes, horizons, constraints and limits",
     "render": "a film of an environment or a trained policy, and its paths from above",
+    "watch": "a trained policy acting, live on a local page of the browser, with its costs against their limits",
     "reproduce": "the paper's experiments and figures with one command, at three scales",
     "grid": "carry out an experiment file of your own, resumably, and draw its figure and table",
     "report": "one self-contained HTML page about runs: curves, cases, trajectories, settings",
