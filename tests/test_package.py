@@ -37,7 +37,7 @@ def test_the_wheel_holds_data_files_and_no_benchmarks_or_tests(wheel):
     for needed in (
         "corral/py.typed",
         "corral/envs/engines/step.c",
-        *(f"corral/experiments/{name}.toml" for name in ("fig1", "fig3", "fig4", "ablations")),
+        *(f"corral/experiments/{name}.toml" for name in ("fig1", "fig3", "fig4", "ablations", "velocity")),
         *(f"corral/report/page/{name}" for name in ("page.html", "page.css", "main.js", "cases.js")),
     ):
         assert needed in names, needed

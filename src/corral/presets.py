@@ -31,7 +31,8 @@ _SHORT = 100
 def preset(env: str, name: Preset = "corral", algo: Algorithm | None = None, horizon: int | None = None) -> Config:
     """The defaults for an environment under a preset; `horizon` is the length of its episodes, None: as far as it is known.
 
-    The paper's tasks have its batches, numbers of iterations and cost shaping under every preset.
+    The paper's tasks have its batches and numbers of iterations under every preset, and its cost shaping under `paper` and
+    `corral-0.1`.
     """
     require(name in get_args(Preset), f"preset must be one of {', '.join(get_args(Preset))}, got {name!r}")
     config = _paper(env)
@@ -73,7 +74,8 @@ def _ours(config: Config, horizon: int | None) -> Config:
         gae=0.98 if short else 0.9,
         cost_gae=1.0 if short else 0.9,
         time_limit_ends=horizon is not None and horizon * (1 - config.gamma) < 3,
-        trust=TrustRegion(delta=0.02, fisher_fraction=0.2, honest=True),
+        shape_costs=False,
+        trust=TrustRegion(delta=0.02, fisher_fraction=0.2, shrink=0.9, candidates=30, honest=True),
         networks=Networks(hidden=(64, 64), log_std=-0.7, normalize_observations=True, least_deviation=0.3),
         critic=Critic(method="adam", epochs=10, held_out=0.1, minibatch=0, bootstrap=True, sees_time=True),
     )

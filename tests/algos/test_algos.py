@@ -110,21 +110,21 @@ def test_of_constraints_that_contradict_each_other_the_lesser_may_grow_until_it_
 
 
 def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
-    """ē ← ē + 0.25 (realised − aimed − ē), from 0; not where the two cannot be compared. The limit in force is d − ē."""
+    """ē ← ē + 0.25 (realised − expected), from 0; not where the two cannot be compared. The limit in force is d − ē."""
     problem = make_problem(m=2)
     config = CPO(calibration=0.25)
     state = config.init(2)
     np.testing.assert_array_equal(state.excess, 0)
     limit = np.array([3.0, 1.0])
     updates = [
-        # realised, aimed at, comparable and ē after it
+        # realised, expected, comparable and ē after it
         ([0.4, -0.2], [0.0, -0.2], False, [0.0, 0.0]),
         ([0.4, -0.2], [0.0, -0.2], True, [0.1, 0.0]),  # ¼·0.4; nothing
-        ([0.3, 0.6], [-0.2, 0.2], True, [0.2, 0.1]),  # 0.1 + ¼(0.5 − 0.1); ¼·0.4
-        ([9.0, 9.0], [0.0, 0.0], False, [0.2, 0.1]),
-        ([-0.6, 0.1], [0.0, 0.4], True, [0.0, 0.0]),  # 0.2 + ¼(−0.6 − 0.2); 0.1 + ¼(−0.3 − 0.1)
-        ([-0.4, 0.0], [0.0, 0.0], True, [0.0, 0.0]),  # −0.1 would aim above the limit
-        ([99.0, 0.4], [0.0, 0.0], True, [3.0, 0.1]),  # ¼·99 would aim below 0
+        ([0.3, 0.6], [-0.2, 0.2], True, [0.225, 0.1]),  # 0.1 + ¼·0.5; ¼·0.4
+        ([9.0, 9.0], [0.0, 0.0], False, [0.225, 0.1]),
+        ([-0.6, 0.1], [0.0, 0.4], True, [0.075, 0.025]),  # 0.225 − ¼·0.6; 0.1 − ¼·0.3
+        ([-0.7, 0.0], [0.0, 0.0], True, [0.0, 0.025]),  # −0.1 would aim above the limit
+        ([99.0, 0.4], [0.0, 0.0], True, [3.0, 0.125]),  # ¼·99 would aim below 0
     ]
     for realised, aimed, comparable, excess in updates:
         constraints = standing([0.0, 0.0], limit, realised, comparable)
@@ -136,9 +136,9 @@ def test_the_calibration_of_cpo_is_a_running_average_by_hand(update, float64):
 @pytest.mark.parametrize(
     ("before", "realised", "after"),
     [
-        (1.0, 8.0, 1.0),  # 1 + ¼(8 − 1) would aim lower still, which no step can follow
-        (1.0, -1.0, 0.5),  # 1 + ¼(−1 − 1)
-        (1.0, -9.0, 0.0),  # 1 + ¼(−9 − 1) = −1.5 would aim above the limit
+        (1.0, 8.0, 1.0),  # 1 + ¼·8 would aim lower still, which no step can follow
+        (1.0, -1.0, 0.75),  # 1 − ¼·1
+        (1.0, -9.0, 0.0),  # 1 − ¼·9 would aim above the limit
         (-1.0, 1.0, 0.0),  # from a run of 0.1, which could aim above the limit
     ],
 )
@@ -155,7 +155,7 @@ def test_a_constraint_that_is_kept_is_calibrated_though_another_is_out_of_reach(
     constraints = standing([1e3, 1.0], np.array([10.0, 10.0]), [8.0, 8.0], True)
     state, step = update(config, cpo.State(jnp.ones(2), jnp.zeros(2)), make_problem(m=2), constraints)
     assert step.case == Case.RECOVERY
-    np.testing.assert_allclose(state.excess, [1.0, 2.75], atol=1e-12)  # 1 + ¼(8 − 1)
+    np.testing.assert_allclose(state.excess, [1.0, 3.0], atol=1e-12)  # 1 + ¼·8
 
 
 def test_the_calibrated_limit_is_the_one_the_step_aims_at(update, float64):
@@ -163,7 +163,7 @@ def test_the_calibrated_limit_is_the_one_the_step_aims_at(update, float64):
     problem = make_problem()
     plain, none = CPO(), CPO().init(1)
     value = 2.99
-    _, calibrated = update(
+    state, calibrated = update(
         CPO(calibration=0.1),
         cpo.State(jnp.asarray([0.04]), jnp.zeros(1)),
         problem,
@@ -175,6 +175,8 @@ def test_the_calibrated_limit_is_the_one_the_step_aims_at(update, float64):
     assert np.max(np.abs(calibrated.theta - higher.theta)) > 1e-4
     assert calibrated.case == Case.FEASIBLE_RECOVERY
     assert higher.case == Case.BOUNDARY
+    # The share s of the step is expected to add s((2.96 − 2.99) + ē) = s(d − J): at J = d nothing is left to correct.
+    np.testing.assert_allclose(state.aimed, calibrated.search.scale * (3 - value), rtol=1e-6)
 
 
 def test_a_margin_aims_standard_errors_below_the_limit(update, float64):

@@ -145,7 +145,10 @@ def test_a_run_has_the_preset_of_corral_train_and_the_figure_shows_what_it_const
     assert plain.runs[0].preset == "corral"
     config = plain.config(plain.runs[0], "point-gather", "tiny")
     assert (config.critic, config.algo) == (preset("point-gather").critic, preset("point-gather").algo)
-    assert [plain.column(env) for env in plain.environments] == ["shaped_cost", "cost"]
+    assert [plain.column(env) for env in plain.environments] == ["cost", "cost"]
+    path.write_text(SMALL.replace(plot, ""))
+    shaped = spec.load(path)
+    assert [shaped.column(env) for env in shaped.environments] == ["shaped_cost", "cost"]
     path.write_text(path.read_text().replace('"CPO"', '"CPO"\nsettings = { shape_costs = false }'))
     assert spec.load(path).column("point-circle") == "cost"
 

@@ -9,9 +9,11 @@ steps that the other half computed, in the subproblem and in the line search.
 
 **Calibration** (ours, off in the paper's settings). Surrogates do not see the states that a new policy visits, and in-sample
 they are judged by the samples that the step was chosen on. So J_C lands above the point that the step aimed at, and settles
-above d. An exponential average ē of (realised − aimed) change measures the excess, and the update aims at d − ē instead,
-never above d and never below d − |d|. Where d − ē is out of reach within the trust region, ē may only shrink: every further
-step would miss the lower aim too, and ē would grow until no policy could cost so little.
+above d. An exponential average ē of (realised − aimed) change measures the excess of a whole step, and the update aims at
+d − ē instead, never above d and never below d − |d|. A line search that takes the share s of a step aimed at s times its
+change and is expected to miss by s·ē; else J_C would settle at d + ē(1/s − 1). Where d − ē is out of reach within the trust
+region, ē may only shrink: every further step would miss the lower aim too, and ē would grow until no policy could cost so
+little.
 
 **The margin** (ours, off by default) aims at d − ē − z·(standard error of J_C), so that J_C is under d with the confidence
 that z stands for in each batch, instead of on average.
@@ -37,7 +39,7 @@ class State(NamedTuple):
     excess: Float[Array, " m"]
     """ē, the average of realised − aimed change."""
     aimed: Float[Array, " m"]
-    """What the last update meant to add to each cost, to first order; 0 where it was not accepted."""
+    """What the last update was expected to add to each cost, to first order and with ē; 0 where it was not accepted."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class CPO(Algorithm):
         rate: Any = 0.0 if self.calibration is None else self.calibration
         error = constraints.realised - state.aimed
         rate = jnp.where(constraints.comparable, rate, 0)
-        excess = state.excess + rate * (error - state.excess)
+        excess = state.excess + rate * error
         # An aim above d would not be the limit that was asked for, and no cost that counts events can be below 0.
         excess = jnp.clip(excess, 0, jnp.abs(constraints.limit))
         limit = constraints.limit - excess - self.margin * constraints.se
@@ -88,9 +90,9 @@ class CPO(Algorithm):
         allowed = jnp.where(solution.case == Case.CONTRADICTORY, largest * size - c, -c)
         correction = here.correction(z)
         found = surrogates.search(local, problem.basis @ z, objective, jnp.maximum(allowed, 0), recovering, correction)
-        aimed = jnp.where(found.accepted, found.scale * (problem.D.T @ z), 0)
         out_of_reach = (solution.case >= Case.RECOVERY) & (c > 0)
         excess = jnp.where(out_of_reach, jnp.minimum(excess, jnp.maximum(state.excess, 0)), excess)
+        aimed = jnp.where(found.accepted, found.scale * (problem.D.T @ z + excess), 0)
         return State(excess, aimed), surrogates.finish(
             found, here.cg_residual, limit, solution, solution.nu, here.terms, correction
         )

@@ -1,4 +1,4 @@
-"""`corral reproduce fig1|fig3|fig4|ablations|all`: the paper's experiments and figures with one command."""
+"""`corral reproduce fig1|fig3|fig4|ablations|velocity|all`: the paper's experiments and ours, each with one command."""
 
 import os
 import shlex
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Run the paper's experiments and draw its figures.
+    """Run the paper's experiments and ours, and draw their figures.
 
     fig1: CPO, PDO and TRPO in five environments. fig3: CPO with and without cost shaping. fig4: CPO against fixed penalties.
-    ablations: what each option of the corral preset changes. They share their runs. The experiments are the .toml files in
-    corral/experiments; docs/experiments.md explains them.
+    ablations: what each option of the corral preset of 0.1 changes. velocity: CPO on six robots. They share their runs. The
+    experiments are the .toml files in corral/experiments; docs/experiments.md explains them.
     """
 
-    what: Literal["fig1", "fig3", "fig4", "ablations", "all"] = field(metadata={"positional": True})
+    what: Literal["fig1", "fig3", "fig4", "ablations", "velocity", "all"] = field(metadata={"positional": True})
     """The experiment."""
     scale: Literal["smoke", "laptop", "paper"] = "laptop"
     """smoke: minutes, to see that it works. laptop: a night on a few cores. paper: the paper's seeds, iterations and

@@ -24,7 +24,7 @@ from corral.errors import require_in
 class Velocity(Task):
     """Run along x, but not faster than `threshold`.
 
-    reward = forward·vx + alive − effort·‖u‖²        cost = 1[speed > threshold]
+    reward = forward·vx + alive − effort·‖u‖²        cost = 1[speed > threshold], and ‖u‖² where it has a limit
     with u the control before it is clipped, and speed = vx, or ‖(vx, vy)‖ where `planar`.
     """
 
@@ -42,19 +42,25 @@ class Velocity(Task):
     """Taken off the reward per squared control."""
     planar: bool = False
     """Whether the speed is that in the plane, ‖(vx, vy)‖, instead of vx."""
+    effort_limit: float | None = None
+    """Allowed expected sum of ‖u‖² over an episode; None: no second constraint."""
 
     clips_effort: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_in("threshold", self.threshold, -math.inf, math.inf, closed="()")
+        if self.effort_limit is not None:
+            require_in("effort_limit", self.effort_limit, 0, math.inf, closed="[)")
 
     def constraints(self) -> tuple[ConstraintSpec, ...]:
-        """One constraint, on speed."""
+        """One constraint on speed, and one on effort where it has a limit."""
         what = "‖(vx, vy)‖" if self.planar else "vx"
         description = f"steps with {what} > {self.threshold:g}"
-        most = float(self.max_steps)
-        return (ConstraintSpec("speed", self.limit, description, largest=most, largest_step=1.0),)
+        speed = ConstraintSpec("speed", self.limit, description, largest=float(self.max_steps), largest_step=1.0)
+        if self.effort_limit is None:
+            return (speed,)
+        return speed, ConstraintSpec("effort", self.effort_limit, "‖u‖², squared controls")
 
     def score(
         self, robot: Robot, layout: tuple[()], state: RobotState, action: Float[Array, " a"], fallen: Bool[Array, ""]
@@ -62,9 +68,11 @@ class Velocity(Task):
         """The formulas in the docstring of the class; the robot alone decides when an episode ends early."""
         vx, vy, _ = state.com_vel
         control = action * np.asarray(robot.control, np.float32)
-        reward = self.forward * vx + self.alive - self.effort * jnp.sum(control**2)
+        squared = jnp.sum(control**2)
+        reward = self.forward * vx + self.alive - self.effort * squared
         speed = jnp.hypot(vx, vy) if self.planar else vx
-        return Score(layout, reward, (speed > self.threshold)[None].astype(jnp.float32), jnp.zeros((), bool))
+        costs = [(speed > self.threshold).astype(jnp.float32)] + [squared] * (self.effort_limit is not None)
+        return Score(layout, reward, jnp.stack(costs), jnp.zeros((), bool))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from corral.errors import CorralError, did_you_mean, require
 from corral.experiments.sweep import swept
 from corral.running import config_file
 
-PAPER = ("fig1", "fig3", "fig4", "ablations")
+PAPER = ("fig1", "fig3", "fig4", "ablations", "velocity")
 """The files that come with the package."""
 
 CostColumn = Literal["cost", "shaped_cost"]

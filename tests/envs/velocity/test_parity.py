@@ -18,11 +18,11 @@ HERE = Path(__file__).parent
 SIZES = dict(zip(SUITE, (27, 17, 11, 376, 8, 17), strict=True))
 
 
-def stepped(name):
+def stepped(name, **task):
     """The recorded steps of the real package, and ours from the same states under the same actions."""
     recorded = np.load(HERE / f"{name.removesuffix('-velocity')}.npz")
     count = len(recorded["qpos"])
-    env = envs.make_host(name, count, threads=1)
+    env = envs.make_host(name, count, threads=1, **task)
     assert isinstance(env, ThreadedEnv)
     env.reset(0)
     env.physics.place(np.arange(count), recorded["qpos"], recorded["qvel"])
@@ -39,6 +39,16 @@ def test_a_step_equals_that_of_the_real_package(name):
     np.testing.assert_array_equal(ours.terminated, recorded["terminated"])
     assert 0 < recorded["cost"].mean() < 1
     assert recorded["terminated"].any() == (name not in ("halfcheetah-velocity", "swimmer-velocity"))
+
+
+def test_a_limit_on_effort_adds_a_cost_of_the_squared_control():
+    """The control of the real package's own actions, before it is clipped: Σ u² by hand."""
+    recorded, plain = stepped("humanoid-velocity")
+    _, ours = stepped("humanoid-velocity", effort_limit=500.0)
+    np.testing.assert_array_equal(ours.costs[:, 0], plain.costs[:, 0])
+    np.testing.assert_allclose(ours.costs[:, 1], (recorded["action"] ** 2).sum(1), rtol=1e-5)
+    spec = envs.spec("humanoid-velocity", effort_limit=500.0)
+    assert [(c.name, c.limit) for c in spec.constraints] == [("speed", 25.0), ("effort", 500.0)]
 
 
 def test_humanoid_s_step_equals_that_of_the_real_package_but_for_its_solver():

@@ -15,7 +15,7 @@ const state = {
   zoom: null,               // [first, last] iteration, of all charts
   cursor: null,             // iteration under the pointer, in all charts
   trueCost: false,          // draw C also where C⁺ is constrained
-  metrics: ["kl", "entropy"],  // columns of the charts of the reader's choice
+  metrics: [null, null],    // columns of the charts of the reader's choice
   pathSeed: null,
   episode: 0,
   allSettings: false,

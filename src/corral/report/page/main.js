@@ -120,7 +120,9 @@ function metricTitle(groups, names, k) {
   const drawn = ["return", ...names.map((name) => `limit_${name}`)];
   const columns = [...new Set(groups.flatMap((group) => group.runs.flatMap((run) => Object.keys(run.columns))))]
     .filter((name) => !drawn.includes(name));
-  if (!columns.includes(state.metrics[k])) state.metrics[k] = columns[k];
+  // Steps that are judged in-sample have no share of signal.
+  const usual = ["signal", "kl", "entropy"].filter((name) => columns.includes(name));
+  if (!columns.includes(state.metrics[k])) state.metrics[k] = usual[k] ?? columns[k];
   const select = el("select", { "aria-label": "Metric", change: () => { state.metrics[k] = select.value; drawLinked(); } },
     columns.map((name) => el("option", { selected: name === state.metrics[k] }, name)));
   return el("h3", {}, "Metric ", select);
