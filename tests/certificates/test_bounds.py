@@ -184,10 +184,10 @@ def test_the_bounds_hold_as_often_as_they_say(case, alpha):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", UGLY)
-@pytest.mark.parametrize("alpha", [0.5, 0.2, 0.05, 0.01])
-@pytest.mark.parametrize("n", [10, 100, 1000])
+@pytest.mark.parametrize("alpha", [0.2, 0.05, 0.01])
+@pytest.mark.parametrize("n", [10, 300])
 def test_the_bounds_hold_as_often_as_they_say_in_thousands_of_samples(case, alpha, n):
-    check_coverage(case, alpha, n, repetitions=4000)
+    check_coverage(case, alpha, n, repetitions=2000)
 
 
 def stopped_early(x: np.ndarray, mean: float, alpha: float) -> bool:
@@ -219,7 +219,7 @@ def test_the_anytime_bound_survives_stopping_at_the_worst_moment(case):
 @pytest.mark.parametrize("case", UGLY)
 @pytest.mark.parametrize("alpha", [0.3, 0.05])
 def test_the_anytime_bound_survives_stopping_in_thousands_of_long_sequences(case, alpha):
-    check_stopping(case, 5000, 4000, alpha)
+    check_stopping(case, 3000, 2000, alpha)
 
 
 def test_the_closed_form_for_a_fixed_number_does_not_survive_stopping_at_the_worst_moment():
