@@ -11,7 +11,8 @@ PACKAGE = ROOT / "src" / "corral"
 # Each room may import those above it in this list, and modules of its own; those on one line do not import each other.
 ORDER = (
     ("errors",),
-    ("trust_region",),
+    ("policy",),
+    ("certificates", "trust_region"),
     ("tabular",),
     ("config", "devices"),
     ("envs",),
@@ -21,6 +22,7 @@ ORDER = (
     ("rollout",),
     ("running",),
     ("evaluation",),
+    ("certification",),
     ("report",),
     ("experiments",),
     ("api",),

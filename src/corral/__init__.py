@@ -1,7 +1,7 @@
 """Corral: constrained policy optimization, policies that learn inside their limits.
 
-Importing `corral` is cheap: it registers Corral's environments with Gymnasium, and the names below load their modules, and
-JAX, on first use.
+Importing `corral` is cheap: it registers Corral's environments with Gymnasium as soon as that is imported, and the names
+below load their modules, and JAX, on first use.
 """
 
 from importlib import import_module
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         TRPOLag,
     )
     from corral.api import Constraint, Result, train
+    from corral.certification.certify import certify
     from corral.config import Algorithm, Config, Critic, Networks, Shaping, TrustRegion
     from corral.errors import CorralError
     from corral.evaluation import evaluate
@@ -58,6 +59,7 @@ __all__ = [
     "TRPOLag",
     "TrustRegion",
     "__version__",
+    "certify",
     "evaluate",
     "train",
 ]
@@ -66,6 +68,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("Constraint", "Result", "train"), "api"),
     **dict.fromkeys(("Algorithm", "Config", "Critic", "Networks", "Shaping", "TrustRegion"), "config"),
     "CorralError": "errors",
+    "certify": "certification.certify",
     "evaluate": "evaluation",
 }
 """The module that defines a name; the others are in `algos`."""
@@ -81,4 +84,4 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-import_module("corral.envs.gymnasium.ids").register()  # strings only: no JAX is imported
+import_module("corral.envs.gymnasium.ids").register_with_gymnasium()  # imports neither JAX nor Gymnasium

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,14 @@ import numpy as np
 
 from corral import envs, presets
 from corral.config import Algorithm, Config, Networks
-from corral.envs.contract import Box, ConstraintSpec, Discrete, Env, EnvSpec, HostEnv
+from corral.envs.contract import ConstraintSpec, Discrete, Env, EnvSpec, HostEnv
 from corral.envs.gymnasium import spaces
 from corral.errors import require, require_finite, require_in
 from corral.learning import distributions
-from corral.learning.networks import Policy, make_policy
+from corral.learning.networks import Policy
 from corral.rollout import make
 from corral.rollout.sampler import Sampler
-from corral.running import checkpoint, config_file, log, loop
+from corral.running import config_file, log, loop, standalone
 from corral.running.directory import RunDirectory
 from corral.running.trainer import Trainer
 
@@ -35,6 +35,8 @@ class Constraint:
     """The limit, in the units of the cost's return."""
     cost: Callable[[Any, Any, Any, dict[str, Any]], float] | None = field(default=None, kw_only=True)
     """cost(obs, action, next_obs, info) of one step; None takes what the environment reports (`info["cost"]`)."""
+    largest_step: float | None = field(default=None, kw_only=True)
+    """The most that one step can cost, if it is known: certificates and `certainty` rest on it."""
     discount: float | None = field(default=None, kw_only=True)
     """γ of the cost's return Σ γ^t cost_t, which the limit is about; None: the run's `cost_gamma`, 1 by default: the
     plain sum."""
@@ -52,6 +54,8 @@ class Result:
     """The sizes of its network."""
     metrics: log.Metrics
     """One row per iteration, as in metrics.csv."""
+    config: Config | None = None
+    """How it was trained, where that is known."""
 
     def policy(self, obs: Any, *, deterministic: bool = True, seed: int | None = None) -> np.ndarray:
         """Actions for one observation, as the environment hands it out, or flattened ones (o,) or (n, o).
@@ -74,14 +78,9 @@ class Result:
         return np.asarray(action[0]) if one else action
 
     def save(self, path: Path | str) -> None:
-        """Write the policy and its metrics to one file of plain arrays."""
-        meta = {
-            "spec": asdict(self.spec),
-            "discrete": isinstance(self.spec.action, Discrete),
-            "networks": asdict(self.networks),
-            "metrics": {name: np.asarray(self.metrics[name]).tolist() for name in self.metrics.columns},
-        }
-        checkpoint.write(Path(path), self.module, meta)
+        """Write the policy and its metrics to one file, which stands alone: `corral.policy.load` needs nothing else."""
+        rows = {name: np.asarray(self.metrics[name]).tolist() for name in self.metrics.columns}
+        standalone.write(Path(path), self.module, self.spec, self.networks, self.config, metrics=rows)
 
     @staticmethod
     def load(path: Path | str, net: Any | None = None) -> "Result":
@@ -92,18 +91,14 @@ class Result:
         path = Path(path)
         if path.is_dir():
             return _of_run(path)
-        meta = checkpoint.read_meta(path)
-        if "spec" not in meta:
+        found = standalone.read(path, net)
+        if found is None:  # of a run of an earlier version: the folder says the rest
             return _of_run(path.parent)
-        said = meta["spec"]
-        kind: Callable[..., Box | Discrete] = Discrete if meta["discrete"] else Box
-        action = {k: tuple(v) if isinstance(v, list) else v for k, v in said["action"].items()}
-        constraints = tuple(ConstraintSpec(**c) for c in said["constraints"])
-        spec = EnvSpec(**(said | {"action": kind(**action), "constraints": constraints}))
-        networks = Networks(**(meta["networks"] | {"hidden": tuple(meta["networks"]["hidden"])}))
-        like = make_policy(spec, networks, jax.random.key(0), net)
-        module, _ = checkpoint.load(path, like)
-        return Result(module, spec, networks, log.Metrics({n: np.asarray(v) for n, v in meta["metrics"].items()}))
+        run = RunDirectory(path.parent)
+        rows = log.Metrics({n: np.asarray(v) for n, v in found.meta.get("metrics", {}).items()})
+        if "metrics" not in found.meta and run.exists:
+            rows = run.metrics()
+        return Result(found.policy, found.spec, found.networks, rows, found.config)
 
 
 def _of_run(folder: Path) -> Result:
@@ -113,7 +108,7 @@ def _of_run(folder: Path) -> Result:
     with make.from_config(config) as sampler:
         spec = sampler.spec
     policy, _ = run.policy(config, spec)
-    return Result(policy, spec, config.networks, run.metrics())
+    return Result(policy, spec, config.networks, run.metrics(), config)
 
 
 @eqx.filter_jit
@@ -182,10 +177,11 @@ def train(
 
 def _result(trainer: Trainer, kept: loop.InMemory) -> Result:
     assert kept.now is not None
-    columns = log.columns(trainer.names)
+    certain = log.CERTAIN if trainer.config.certainty else ()
+    columns = log.columns(trainer.names, log.COLUMNS + certain)
     metrics = log.Metrics({name: np.asarray([row[name] for (row,) in kept.rows]) for name in columns})
     policy = trainer.state_of(kept.now.state, 0).policy
-    return Result(policy, trainer.spec, trainer.config.networks, metrics)
+    return Result(policy, trainer.spec, trainer.config.networks, metrics, trainer.config)
 
 
 def _check(constraints: Sequence[Constraint]) -> None:
@@ -227,7 +223,9 @@ def _environment(
         len(given) in (0, len(functions)),
         "either every constraint has a cost function or none has: the costs come from one place",
     )
-    specs = [ConstraintSpec(c.name, float(c.limit), discount=c.discount) for c in constraints]
+    specs = [
+        ConstraintSpec(c.name, float(c.limit), discount=c.discount, largest_step=c.largest_step) for c in constraints
+    ]
     slots = 1 if single else make.gymnasium_slots(config, horizon)
     return envs.from_gymnasium((lambda: env) if single else env, slots, specs, given or None, horizon)
 

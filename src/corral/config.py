@@ -1,4 +1,5 @@
-"""Everything a training run depends on, as frozen dataclasses; the command line and the saved file have the same fields.
+"""Everything a training run depends on, as frozen dataclasses; the command line and the saved file have the same
+fields.
 
 The defaults of a field are the paper's where the paper has one; `presets.py` holds what differs between environments.
 """
@@ -37,7 +38,8 @@ class Networks:
     normalize_observations: bool = False
     """Scale observations by their running mean and deviation (part of the policy and of its checkpoint)."""
     least_deviation: float = 0.0
-    """Divide observations by this where their deviation is smaller: loud rare inputs would drown the others in noise."""
+    """Divide observations by this where their deviation is smaller: loud rare inputs would drown the others in
+    noise."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,15 @@ class Critic:
     """How value functions are fitted to each batch, after it has been used."""
 
     method: Literal["natural", "adam"] = "natural"
-    """A pass is one natural-gradient step (the authors' release makes one per iteration), or Adam once over the batch."""
+    """A pass is one natural-gradient step (the authors' release makes one per iteration), or Adam once over the
+    batch."""
     step: float = 0.01
     """Natural: KL divergence of the step, as of a Gaussian around the prediction with the residual's deviation."""
     epochs: int = 1
     """Passes at most."""
     held_out: float = 0.0
-    """Share of the episodes kept out of the fit: they choose each network's best pass, and end the fit when none helps."""
+    """Share of the episodes kept out of the fit: they choose each network's best pass, and end the fit when none
+    helps."""
     minibatch: int = 4096
     """Adam: samples per step; 0: a twentieth of batch_size."""
     learning_rate: float = 1e-3
@@ -91,7 +95,8 @@ class TrustRegion:
     damping: float = 1e-5
     """Multiple of the identity added to the Fisher matrix."""
     fisher_fraction: float = 1.0
-    """Share of the batch used in Fisher products (the authors' release: 0.2): one row of every k, with 1/k nearest to it."""
+    """Share of the batch used in Fisher products (the authors' release: 0.2): one row of every k, with 1/k nearest to
+    it."""
     shrink: float = 0.8
     """Factor between candidates of the line search."""
     candidates: int = 15
@@ -105,14 +110,15 @@ class Algorithm(abc.ABC):
     """An algorithm: a frozen dataclass of its parameters that says how a policy is improved.
 
     A subclass with a `name` is known to the command line, to configuration files and to reports from the moment it is
-    defined; docs/your-own-algorithm.md has an example. A parameter of type float (or `PerConstraint`) is an input of the
-    compiled program, so runs that differ in it only share one; any other parameter is a part of the program.
+    defined; docs/your-own-algorithm.md has an example. A parameter of type float (or `PerConstraint`) is an input of
+    the compiled program, so runs that differ in it only share one; any other parameter is a part of the program.
     """
 
     name: ClassVar[str]
     """Its name after --algo and in files."""
     constrained: ClassVar[bool] = False
-    """Whether it solves a subproblem with constraints: it then needs at least one, and its cases are worth a picture."""
+    """Whether it solves a subproblem with constraints: it then needs at least one, and its cases are worth a
+    picture."""
 
     def __init_subclass__(cls) -> None:
         if "name" in vars(cls):
@@ -147,7 +153,8 @@ _ALGORITHMS: dict[str, type[Algorithm]] = {}
 
 
 def algorithms() -> dict[str, type[Algorithm]]:
-    """Every known algorithm by name: Corral's, those of installed plug-ins, and classes that the program defined itself.
+    """Every known algorithm by name: Corral's, those of installed plug-ins, and classes that the program defined
+    itself.
 
     A plug-in is a package with an entry point in the group `corral.algorithms`.
     """
@@ -170,8 +177,8 @@ class Config:
     batch_size: int = 50_000
     """Environment steps sampled for each update, in whole episodes: the count varies a little around this."""
     limit: tuple[float, ...] = ()
-    """Limits of the constraints, in their order, in units of the cost's return; empty keeps the environment's. A Gymnasium
-    id has a constraint if it has a limit here: on the cost in its `info`."""
+    """Limits of the constraints, in their order, in units of the cost's return; empty keeps the environment's. A
+    Gymnasium id has a constraint if it has a limit here: on the cost in its `info`."""
     gamma: float = 0.995
     """Discount of rewards; 1 only with `time_limit_ends`."""
     cost_gamma: float = 1.0
@@ -183,8 +190,8 @@ class Config:
     choose_gae: bool = False
     """Let the shares of signal choose λ of the reward and of each cost, from `gae` and `cost_gae` on (`trust.honest`)."""
     time_limit_ends: bool = True
-    """Treat a time limit as the end of the episode (the paper). Otherwise the returns of the reward go on with the value of
-    the last observation; those of costs never do, since a limit is on the sum over one episode."""
+    """Treat a time limit as the end of the episode (the paper). Otherwise the returns of the reward go on with the
+    value of the last observation; those of costs never do, since a limit is on the sum over one episode."""
     trust: TrustRegion = field(default_factory=TrustRegion)
     """The trust-region step."""
     networks: Networks = field(default_factory=Networks)
@@ -196,7 +203,11 @@ class Config:
     shaping: Shaping = field(default_factory=Shaping)
     """Cost shaping, where `shape_costs` is on."""
     task: dict[str, float] = field(default_factory=dict)
-    """Parameters of the task that differ from its defaults, such as y_lim 3; for a Gymnasium id: arguments of its `make`."""
+    """Parameters of the task that differ from its defaults, such as y_lim 3; for a Gymnasium id: arguments of its
+    `make`."""
+    certainty: float = 0.0
+    """Bound each J_C of the policy that made the batch from above, with this confidence, such as 0.95, in every
+    iteration (columns cost_at_most, and the display); 0: no bound. Training itself stays the same."""
     seed: int = 0
     """Every random number of the run follows from it."""
 
@@ -238,6 +249,7 @@ class Config:
         require(
             all(n >= 1 for n in self.networks.hidden), f"networks.hidden must be positive, got {self.networks.hidden}"
         )
+        require_in("certainty", self.certainty, 0, 1, closed="[)")
         require_in("critic.held_out", self.critic.held_out, 0, 0.9)
         require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), got {self.seed}")
         require(

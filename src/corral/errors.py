@@ -1,6 +1,5 @@
 """The one kind of error a user is meant to read: what was wrong, where, and what to do, in one line."""
 
-import difflib
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,6 +19,8 @@ def require(condition: bool, message: str) -> None:
 
 def nearest(name: object, known: Iterable[str]) -> str | None:
     """The known name that this misspelt one probably stands for, or None."""
+    import difflib  # here: a program that only acts starts without it
+
     return next(iter(difflib.get_close_matches(str(name), list(known), n=1)), None)
 
 

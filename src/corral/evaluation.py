@@ -2,6 +2,7 @@
 
 From n episodes with costs c₁..cₙ, mean c̄ and standard error s = sd/√n, the expected cost lies in c̄ ± t₀.₉₇₅(n−1)·s with 95%
 confidence, and it is at most the limit d with probability T_{n−1}((d − c̄)/s), T the distribution function of Student's t.
+This takes the mean of n episodes to be nearly normal, which rare large costs can belie; `certification` does not.
 
 Where all n episodes cost the same c ≤ d, s = 0 says nothing about a kind of episode that is too rare to be among them. If
 it has probability q, none of the n was of it with probability (1 − q)ⁿ; so q ≤ 1 − α^{1/n} with confidence 1 − α (about
@@ -104,8 +105,8 @@ def evaluate(
 
             key = jax.random.fold_in(jax.random.key(seed), 2**31 - 2)  # no key of training's
             gamma = np.asarray(update.cost_discounts(config, sampler.spec), float)
-            totals = _sample(sampler, policy, key, episodes, deterministic, gamma, advance)
-            found.append(_judge(config, sampler.spec, source, totals, deterministic))
+            sums = _sample(sampler, policy, key, episodes, deterministic, gamma, advance)
+            found.append(_judge(config, sampler.spec, source, sums, deterministic))
     return found
 
 
@@ -124,19 +125,19 @@ def _sample(
     for portion, start in enumerate(range(0, episodes, most)):
         count = min(most, episodes - start)
         batch = sampler.episodes(policy, jax.random.fold_in(key, portion), count, deterministic)
-        found.append(_totals(jax.device_get(batch), gamma))
+        found.append(totals(jax.device_get(batch), gamma))
         progress(start + count)
     return np.concatenate(found)
 
 
-def _totals(batch: Batch, gamma: Float[np.ndarray, " m"]) -> Float[np.ndarray, "e columns"]:
+def totals(batch: Batch, gamma: Float[np.ndarray, " m"]) -> Float[np.ndarray, "e columns"]:
     """Sums over each episode, the reward's first; costs with their discount."""
     valid = np.asarray(batch.valid)
     discount = gamma ** np.asarray(batch.t, float)[:, None]
     columns = np.concatenate([np.asarray(batch.reward, float)[:, None], discount * np.asarray(batch.costs)], axis=1)
-    totals = np.zeros((len(batch.present), columns.shape[1]))
-    np.add.at(totals, np.asarray(batch.episode)[valid], columns[valid])
-    return totals
+    sums = np.zeros((len(batch.present), columns.shape[1]))
+    np.add.at(sums, np.asarray(batch.episode)[valid], columns[valid])
+    return sums
 
 
 def _judge(config: Config, spec: EnvSpec, source: Path, totals: np.ndarray, deterministic: bool) -> Evaluation:

@@ -27,7 +27,7 @@ from corral.cli import main as corral_main
 from corral.config import algorithms
 from corral.experiments import spec
 from corral.learning.networks import make_policy
-from corral.running import config_file
+from corral.running import config_file, standalone
 from corral.running.directory import RunDirectory
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +98,9 @@ def untrained_demo(folder: Path) -> None:
     """A run like the one of `make demo`, but for the training."""
     config, demo = presets.preset("point-gather"), RunDirectory(folder)
     demo.begin(config)
-    demo.save_policy(make_policy(envs.spec(config.env), config.networks, jax.random.key(0)), {})
+    facts = envs.spec(config.env)
+    policy = make_policy(facts, config.networks, jax.random.key(0))
+    demo.save_policy(policy, *standalone.described(policy, facts, config.networks, config))
 
 
 def check(page: Path, folder: Path, slow: bool) -> None:

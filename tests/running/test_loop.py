@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from toys import BASE, SLIDE, TINY, Slide, Walk
 
-import corral
+import corral.policy
 from corral import CorralError, envs
 from corral.algos import CPO, FPO, PDO, TRPO
 from corral.config import Config, Critic, TrustRegion
@@ -41,6 +41,7 @@ def assert_same_run(a, b):
     for name in left:
         np.testing.assert_array_equal(left[name], right[name], err_msg=name)
     assert (a / "policy.npz").read_bytes() == (b / "policy.npz").read_bytes()
+    assert corral.policy.load(a / "policy.npz").about["network"]["kind"] == "mlp"  # the file stands alone
 
 
 @pytest.mark.parametrize("name", ["cpo", *(pytest.param(n, marks=pytest.mark.slow) for n in ("trpo", "pdo", "fpo"))])

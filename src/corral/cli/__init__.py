@@ -16,8 +16,11 @@ COMMANDS: dict[str, str] = {
     "resume": "go on with a run that was interrupted or killed, bit for bit",
     "plot": "one figure of existing runs: returns, and costs against their limits",
     "evaluate": "return and costs of a trained policy, with confidence intervals and a verdict",
+    "certify": "a finite-sample certificate that a policy keeps its limits, or that it does not",
+    "export": "a trained policy as an ONNX model, a policy file or a folder for the Hugging Face Hub",
     "envs": "list the environments with their sizes, horizons, constraints and limits",
     "render": "a film of an environment or a trained policy, and its paths from above",
+    "watch": "a trained policy acting, live on a local page of the browser, with its costs against their limits",
     "reproduce": "the paper's experiments and figures with one command, at three scales",
     "grid": "carry out an experiment file of your own, resumably, and draw its figure and table",
     "report": "one self-contained HTML page about runs: curves, cases, trajectories, settings",
@@ -40,7 +43,10 @@ commands:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run `corral` with `argv`; returns the exit status: 0 fine, 1 the check failed, 2 bad input."""
+    """Run `corral` with `argv`; returns the exit status: 0 fine, 1 the check failed, 2 bad input.
+
+    `corral certify` has two more, which nothing else returns: 10 refuted, 11 not yet.
+    """
     args = list(sys.argv[1:] if argv is None else argv)
     try:
         status = _run(args)

@@ -105,7 +105,8 @@ class Display(Watcher):
         parts = [f"{self._done():>{len(str(self.total))}}/{self.total}", f"return {_measured(row, 'return')}"]
         for name, limit in zip(self.names, self.limits, strict=True):
             shaped = f" (shaped {short(row[f'shaped_cost_{name}'])})" if self.config.shape_costs else ""
-            parts.append(f"{name} {_measured(row, 'cost_' + name)}{shaped} limit {short(limit)}")
+            sure = _certain(row, name, self.config.certainty)
+            parts.append(f"{name} {_measured(row, 'cost_' + name)}{shaped} limit {short(limit)}{sure and f', {sure}'}")
         if self.config.algo.constrained:
             parts.append(str(row["case"]).replace("_", " "))
         parts.append(f"KL {row['kl']:.4f}")
@@ -162,6 +163,8 @@ class Display(Watcher):
         numbers = [Text.assemble((_measured(row, held), f"bold {style}"), _verdict(row, held, limit))]
         if shapes:
             numbers.append(Text(f"unshaped {_measured(row, f'cost_{name}')}", COST))
+        if sure := _certain(row, name, self.config.certainty):
+            numbers.append(Text(sure, f"bold {GOOD if row[f'cost_at_most_{name}'] <= limit else SPREAD}"))
         _add_chart(grid, canvas, title, limit, numbers + _seed_range(row, held))
 
     def _draw(self, canvas: Canvas, rows: list[Row], column: str, style: str) -> None:
@@ -283,6 +286,15 @@ def _verdict(row: Row, column: str, limit: float) -> Text:
     fine = over <= (2 * error if math.isfinite(error) else 0)
     share = f" {over / abs(limit):+.0%}" if limit else ""
     return Text(f" {'✓' if over <= 0 else '≈' if fine else '▲'}{share}", f"bold {GOOD if fine else LIMIT}")
+
+
+def _certain(row: Row, name: str, confidence: float) -> str:
+    """How sure one may be of the cost of the policy that made the batch, where the run bounds it; of several seeds the
+    worst."""
+    if f"cost_at_most_{name}" not in row:
+        return ""
+    worst = max(float(r[f"cost_at_most_{name}"]) for r in row.get("seeds", [row]))
+    return f"≤ {short(worst)} at {confidence:.4g}"
 
 
 def _cost_range(curves: Sequence[Sequence[float]], limit: float) -> tuple[float, float]:

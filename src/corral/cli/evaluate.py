@@ -20,7 +20,8 @@ class Config:
     """Run fresh episodes with the policies of a run: return and costs with 95% confidence intervals, and a verdict.
 
     A limit is met, or broken, if its cost is under, or over, it with a probability of 97.5%, else it is open. The exit
-    status is 1 if a limit is broken.
+    status is 1 if a limit is broken. The intervals are Student's: they take the mean of the episodes to be nearly normal.
+    `corral certify` gives bounds that hold for every distribution.
     """
 
     dir: Path = field(metadata={"positional": True})
@@ -82,6 +83,7 @@ def _print(found: list[Evaluation]) -> None:
     kind = "most likely actions" if first.deterministic else "actions as the policy draws them"
     names = ", ".join(sorted({evaluation.source.name for evaluation in found}))
     print(f"{first.episodes:,} episodes of each policy ({names}), {kind}")
+    print("the intervals take the mean of these episodes to be nearly normal; `corral certify` assumes no such thing")
     print(verdict_line(found))
 
 

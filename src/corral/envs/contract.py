@@ -75,6 +75,8 @@ class ConstraintSpec:
     """γ in the sum Σ γ^t cost_t that `limit` bounds; None: the run's `cost_gamma`, which is 1 by default."""
     largest: float | None = None
     """The most that one episode can cost, if it is known: its number of steps, where a step costs 0 or 1."""
+    largest_step: float | None = None
+    """The most that one step can cost, if it is known; certificates rest on it (no step costs less than 0)."""
 
 
 @dataclass(frozen=True)

@@ -109,10 +109,8 @@ class Circle(Task):
     def constraints(self) -> tuple[ConstraintSpec, ...]:
         """One on |x|, and one on |y| if there is a y_lim."""
         bounds = [("x", self.x_lim)] + ([("y", self.y_lim)] if self.y_lim is not None else [])
-        return tuple(
-            ConstraintSpec(axis, self.limit, f"steps with |{axis}| > {lim:g}", largest=float(self.max_steps))
-            for axis, lim in bounds
-        )
+        most = {"largest": float(self.max_steps), "largest_step": 1.0}
+        return tuple(ConstraintSpec(a, self.limit, f"steps with |{a}| > {lim:g}", **most) for a, lim in bounds)
 
     def score(
         self, robot: Robot, layout: tuple[()], state: RobotState, action: Float[Array, " a"], fallen: Bool[Array, ""]
@@ -175,7 +173,8 @@ class Gather(Task):
 
     def constraints(self) -> tuple[ConstraintSpec, ...]:
         """One constraint, on bombs."""
-        return (ConstraintSpec("bombs", self.limit, "bombs caught", largest=float(self.bombs)),)
+        at_once = 1.0 if self.as_released else float(self.bombs)
+        return (ConstraintSpec("bombs", self.limit, "bombs caught", largest=float(self.bombs), largest_step=at_once),)
 
     def half_size(self) -> float:
         """Half a robot from the walls, whose inner faces are at ±6.5."""

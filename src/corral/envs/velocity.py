@@ -57,7 +57,7 @@ class Velocity(Task):
         """One constraint on speed, and one on effort where it has a limit."""
         what = "‖(vx, vy)‖" if self.planar else "vx"
         description = f"steps with {what} > {self.threshold:g}"
-        speed = ConstraintSpec("speed", self.limit, description, largest=float(self.max_steps))
+        speed = ConstraintSpec("speed", self.limit, description, largest=float(self.max_steps), largest_step=1.0)
         if self.effort_limit is None:
             return (speed,)
         return speed, ConstraintSpec("effort", self.effort_limit, "‖u‖², squared controls")

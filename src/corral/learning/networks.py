@@ -96,6 +96,12 @@ def in_pieces(x: Float[Array, "n i"], W: Float[Array | np.ndarray, "i o"], count
     return (x.reshape(count, len(x) // count, x.shape[1]) @ copies).reshape(len(x), W.shape[1])
 
 
+CLIP = 10.0
+"""Scaled observations are clipped to ± this many deviations."""
+DEAD_BAND = 1e-6
+"""An input whose deviation is a smaller share of its mean never changes: its deviation is a rounding error."""
+
+
 class Normalizer(eqx.Module):
     """Running mean and variance of observations, in Welford's form."""
 
@@ -107,15 +113,14 @@ class Normalizer(eqx.Module):
     """Inputs that vary by less are divided by this instead of their deviation."""
 
     def __call__(self, obs: Float[Array, "*n o"]) -> Float[Array, "*n o"]:
-        """Centre and scale, clipped to ±10 deviations; before any data, no change."""
+        """Centre and scale, clipped to ± `CLIP` deviations; before any data, no change."""
         scale = self.scale()
-        return jnp.clip((obs - scale.mean) / scale.std, -10, 10)
+        return jnp.clip((obs - scale.mean) / scale.std, -CLIP, CLIP)
 
     def scale(self) -> Scale:
         """The mean and the deviation to scale by."""
         deviation = jnp.sqrt(self.spread / jnp.maximum(self.count, 1))
-        # The deviation of an input that never changes is a rounding error.
-        varies = deviation > 1e-6 * jnp.abs(self.mean)
+        varies = deviation > DEAD_BAND * jnp.abs(self.mean)
         return Scale(self.mean, jnp.where(varies, jnp.maximum(deviation, self.least), 1))
 
     def updated(self, obs: Float[Array, "n o"], weight: Float[Array, " n"]) -> "Normalizer":

@@ -105,7 +105,8 @@ def update(
     # J and J_C over whole episodes.
     discount = cost_gamma ** batch.t.astype(jnp.float32)[:, None]
     totals = jnp.concatenate([batch.reward[:, None], discount * batch.costs, discount * shaped, valid[:, None]], axis=1)
-    mean, se = estimate.over_episodes(estimate.episode_sums(totals, batch), batch.present)
+    sums = estimate.episode_sums(totals, batch)
+    mean, se = estimate.over_episodes(sums, batch.present)
     cost, constrained, length = mean[1 : 1 + m], mean[1 + m : 1 + 2 * m], mean[-1]
 
     samples, halves = _samples(batch, advantage, discount), None
@@ -182,6 +183,8 @@ def update(
         "epsilon": epsilon,
         "prop2_bound": limit + _proposition_2(config.trust.delta, cost_gamma, epsilon, length),
     }
+    if config.certainty:
+        metrics["episode_costs"] = jnp.where(batch.present[:, None], sums[:, 1 : 1 + m], jnp.nan)
     new = LearnerState(state.iteration + 1, policy, critics, predictors, algo, constrained, length, counted)
     if state.signal is not None:
         signal, promise = state.signal, jnp.full(m, jnp.nan)

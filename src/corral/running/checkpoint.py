@@ -1,15 +1,10 @@
 """Checkpoints: a pytree of arrays and a little JSON in one file, verified when it is read.
 
-A file is an ordinary .npz that `numpy.load` opens: one array per leaf, named by its path in the tree ("tree.policy.w"),
-`meta` (JSON as bytes) and `sha256`, which covers the names and bytes of all the others. Nothing is pickled, and nothing
-is interpreted before its hash has been checked.
+A file is one of `policy.archive`: an ordinary .npz with one array per leaf, named by its path in the tree ("tree.policy.w").
 """
 
-import hashlib
-import io
-import json
 import re
-import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from corral.errors import CorralError, require
+from corral.errors import require
+from corral.policy import archive
 from corral.running.files import write_atomically
 
 KEEP = 3
 """How many checkpoints of a run stay on the disk."""
 
+_ROOT = "tree"
 _NAME = re.compile(r"checkpoint-(\d+)\.npz")
 
 
@@ -49,17 +46,12 @@ def checkpoints(directory: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def write(path: Path, tree: Any, meta: dict[str, Any]) -> None:
-    """Write one tree of arrays and its `meta` (anything JSON can say) to `path`, atomically."""
-    entries = {name: _encode(name, array) for name, array in _arrays(tree).items()}
-    entries["meta"] = _encode("meta", np.frombuffer(json.dumps(meta).encode(), np.uint8))
-    entries["sha256"] = _encode("sha256", np.frombuffer(_digest(entries), np.uint8))
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        for name, data in entries.items():
-            # A fixed date: equal content makes equal files.
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), data)
-    write_atomically(path, content.getvalue())
+def write(path: Path, tree: Any, meta: dict[str, Any], beside: Mapping[str, np.ndarray] | None = None) -> None:
+    """Write one tree of arrays and its `meta` (anything JSON can say) to `path`, atomically.
+
+    Arrays `beside` the tree are for readers that do not know it; `load` passes them over.
+    """
+    write_atomically(path, archive.content(_arrays(tree) | dict(beside or {}), meta))
 
 
 def load(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
@@ -69,29 +61,26 @@ def load(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
     Leaves come back as what they are in `like`: JAX arrays, PRNG keys, NumPy arrays or Python numbers; of a JAX array a
     `jax.ShapeDtypeStruct` is enough.
     """
-    entries = _verified(path)
+    entries, meta = archive.read(path)
     leaves, structure = jax.tree_util.tree_flatten_with_path(like)
-    names = [_name(where) for where, _ in leaves]
+    names = [name_of(where) for where, _ in leaves]
     missing = [name for name in names if name not in entries]
-    extra = [name for name in entries if name not in {*names, "meta"}]
+    extra = [name for name in entries if name.startswith(_ROOT) and name not in names]
     for problem, listed in (("lacks", missing), ("also holds", extra)):
         more = f" and {len(listed) - 1} more" if len(listed) > 1 else ""
         require(not listed, f"{path} is of another kind of run: it {problem} {', '.join(listed[:1])}{more}")
     restored = [_restore(path, name, entries[name], leaf) for name, (_, leaf) in zip(names, leaves, strict=True)]
-    return jax.tree_util.tree_unflatten(structure, restored), _meta(entries)
+    return jax.tree_util.tree_unflatten(structure, restored), meta
 
 
 def read_meta(path: Path) -> dict[str, Any]:
     """The `meta` of a file alone, verified like the rest."""
-    return _meta(_verified(path))
+    return archive.read(path)[1]
 
 
-def _meta(entries: dict[str, np.ndarray]) -> dict[str, Any]:
-    return json.loads(entries["meta"].tobytes())
-
-
-def _name(where: tuple[Any, ...]) -> str:
-    return f"tree{jax.tree_util.keystr(where)}"
+def name_of(where: tuple[Any, ...]) -> str:
+    """The name of the array at this path in a tree."""
+    return f"{_ROOT}{jax.tree_util.keystr(where)}"
 
 
 def _is_key(leaf: Any) -> bool:
@@ -101,44 +90,8 @@ def _is_key(leaf: Any) -> bool:
 def _arrays(tree: Any) -> dict[str, np.ndarray]:
     """Every leaf as plain numbers, by name; keys as their data."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    named = [(_name(where), jax.random.key_data(leaf) if _is_key(leaf) else leaf) for where, leaf in leaves]
+    named = [(name_of(where), jax.random.key_data(leaf) if _is_key(leaf) else leaf) for where, leaf in leaves]
     return {name: np.asarray(leaf) for name, leaf in named}
-
-
-def _encode(name: str, array: np.ndarray) -> bytes:
-    # bool, integers, floats, complex: the rest (objects, strings, bfloat16) would need pickle or lose its meaning.
-    require(array.dtype.kind in "biufc", f"a checkpoint cannot hold {name}: its dtype is {array.dtype}")
-    content = io.BytesIO()
-    np.lib.format.write_array(content, array, allow_pickle=False)
-    return content.getvalue()
-
-
-def _digest(entries: dict[str, bytes]) -> bytes:
-    """SHA-256 over names and contents, in the order of the names, each preceded by its length."""
-    total = hashlib.sha256()
-    for name in sorted(entries):
-        for part in (name.encode(), entries[name]):
-            total.update(len(part).to_bytes(8, "little"))
-            total.update(part)
-    return total.digest()
-
-
-def _verified(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file whose hash is right, except the hash itself."""
-    content = path.read_bytes()
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            entries = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
-        stored = entries.pop("sha256")
-        whole = _decode(stored).tobytes() == _digest(entries)
-    except Exception as error:  # a damaged zip file fails in a dozen ways, and all of them mean the same
-        raise CorralError(f"{path} is damaged or cut short and cannot be read") from error
-    require(whole, f"{path} has been altered: its content does not match its hash")
-    return {name: _decode(data) for name, data in entries.items()}
-
-
-def _decode(data: bytes) -> np.ndarray:
-    return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
 
 
 def _restore(path: Path, name: str, array: np.ndarray, like: Any) -> Any:

@@ -14,7 +14,7 @@ import json
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -168,6 +168,13 @@ class RunDirectory:
         require(found.done > 0, f"{self} holds no policy yet: neither {_POLICY} nor a checkpoint")
         return found.states[0].policy, self.checkpoints()[found.done]
 
+    def policy_file(self) -> Path:
+        """The file that `policy` reads: of the final policy, else the newest checkpoint; CorralError if there is neither."""
+        found = self.path / _POLICY if self.finished else next(reversed(self.checkpoints().values()), None)
+        require(found is not None, f"{self} holds no policy yet: neither {_POLICY} nor a checkpoint")
+        assert found is not None
+        return found
+
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def begin(self, config: Config, options: RunOptions | None = None) -> None:
@@ -183,9 +190,9 @@ class RunDirectory:
         """Write the state after `done` iterations, then remove the oldest."""
         checkpoint.save(self.path / _CHECKPOINTS, done, state, meta)
 
-    def save_policy(self, policy: Policy, meta: dict[str, Any]) -> None:
-        """Write the final policy: the run is finished."""
-        checkpoint.write(self.path / _POLICY, policy, meta)
+    def save_policy(self, policy: Policy, meta: dict[str, Any], beside: Mapping[str, Any] | None = None) -> None:
+        """Write the final policy: the run is finished. `standalone.described` makes a meta and arrays that stand alone."""
+        checkpoint.write(self.path / _POLICY, policy, meta, beside)
 
     def save_error(self, text: str | None) -> None:
         """Write down why the run failed; None removes what an earlier attempt wrote."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from corral.config import Config
 from corral.errors import CorralError, did_you_mean, require
 from corral.running.files import no_room, write_atomically
 from corral.running.tensorboard import EventWriter, tags
@@ -33,6 +34,14 @@ COLUMNS: tuple[str, ...] = (
 
 HONEST: tuple[str, ...] = ("signal", "signal_{}", "in_sample_{}", "gae", "gae_{}")
 """Further columns of runs whose steps are judged by halves of the batch (`trust.honest`)."""
+
+CERTAIN: tuple[str, ...] = ("cost_at_most_{}",)
+"""Further columns of runs that bound their costs in every iteration (`certainty`)."""
+
+
+def patterns(config: Config) -> tuple[str, ...]:
+    """The patterns of the columns of a run."""
+    return COLUMNS + (HONEST if config.trust.honest else ()) + (CERTAIN if config.certainty else ())
 
 
 def columns(constraints: Sequence[str], patterns: Sequence[str] = COLUMNS) -> list[str]:

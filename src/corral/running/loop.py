@@ -20,7 +20,7 @@ from corral.errors import require
 from corral.rollout import make
 from corral.rollout.shapes import Plan
 from corral.running import directory as folders
-from corral.running import log
+from corral.running import log, standalone
 from corral.running.directory import RunDirectory
 from corral.running.refusals import Refusals
 from corral.running.trainer import Row, State, Trainer
@@ -105,7 +105,7 @@ class OnDisk(Recorder):
                 plan = known_plan(found.meta["plan"])
                 now = Position(trainer.stacked(found.states), plan, found.done)
         for run, config in zip(self._runs, trainer.configs, strict=True) if self._writes else []:
-            columns = log.columns(trainer.names, log.COLUMNS + (log.HONEST if config.trust.honest else ()))
+            columns = log.columns(trainer.names, log.patterns(config))
             self._logs.append(run.open_log(columns, now.done if self._resume else None))
         return now
 
@@ -126,7 +126,8 @@ class OnDisk(Recorder):
         for writer in self._logs:
             writer.close()
         for i, run in enumerate(self._runs if self._writes and finished else []):
-            run.save_policy(self._trainer.state_of(now.state, i).policy, {"env": self._trainer.spec.name})
+            policy, config = self._trainer.state_of(now.state, i).policy, self._trainer.configs[i]
+            run.save_policy(policy, *standalone.described(policy, self._trainer.spec, config.networks, config))
 
 
 def loop(

@@ -24,7 +24,7 @@ from corral.learning.update import LearnerState
 from corral.rollout import make
 from corral.rollout.sampler import Order, Sampler, take
 from corral.rollout.shapes import Plan
-from corral.running import programs
+from corral.running import certain, programs
 from corral.running.programs import Program
 from corral.trust_region.dual import Case
 
@@ -192,6 +192,8 @@ class Trainer:
                     if name in ("explained_variance", "signal", "gae"):
                         row[name] = value[0]
                         row.update({f"{name}_{c}": v for c, v in zip(self.names, value[1:], strict=True)})
+                    elif name == "episode_costs":
+                        row |= certain.at_most(self.configs[i], self.spec, value, int(found["broken"][s]), k)
                     elif name != "finite" and np.ndim(value) == 1:
                         row.update({f"{name}_{c}": v for c, v in zip(self.names, value, strict=True)})
                     elif name != "finite":
@@ -206,6 +208,7 @@ class Trainer:
 def _check(config: Config, spec: EnvSpec) -> None:
     """Refuse a configuration that does not fit the environment, before any work is done."""
     m = len(spec.constraints)
+    certain.require_ranges(config, spec)
     require_one_each(config, spec.name, [c.name for c in spec.constraints])
     require(
         m > 0 or not config.algo.constrained,

@@ -280,13 +280,21 @@ class Photographer:
 
     def film(self, trajectory: Trajectory, frames_per_second: float) -> Iterator[np.ndarray]:
         """`film_length` frames of an episode, with the caption in the corner."""
+        for _, picture in self.film_with_steps(trajectory, frames_per_second):
+            yield picture
+
+    def film_with_steps(
+        self, trajectory: Trajectory, frames_per_second: float, caption: bool = True
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """The frames of a film, each with the number of steps behind it."""
         rate, last = _steps_per_second(self.scenario.robot) / frames_per_second, trajectory.steps
         picture, drawn = np.zeros(0), math.ceil(last / rate) + 1
         for frame in range(self.film_length(trajectory, frames_per_second)):
+            time = min(frame * rate, last)
             if frame < drawn:
-                time = min(frame * rate, last)
-                picture = self._at(trajectory, time, self._caption(trajectory, int(time)))
-            yield picture
+                words = self._caption(trajectory, int(time)) if caption else ("", "")
+                picture = self._at(trajectory, time, words)
+            yield int(time), picture
 
     def film_length(self, trajectory: Trajectory, frames_per_second: float) -> int:
         """The number of frames of the episode, with its start and its end."""

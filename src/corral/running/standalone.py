@@ -1,0 +1,128 @@
+"""Policy files that stand alone: a policy's arrays, and beside them all that a reader without Corral's code must know."""
+
+import platform
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from corral import __version__
+from corral.config import Config, Networks
+from corral.envs.contract import Box, ConstraintSpec, Discrete, EnvSpec
+from corral.errors import CorralError
+from corral.learning import update
+from corral.learning.networks import CLIP, DEAD_BAND, MLP, Adopted, Policy, make_policy
+from corral.policy import file
+from corral.running import checkpoint, config_file
+
+_MEAN, _DEVIATION, _SIGMA = "observation.mean", "observation.deviation", "action.deviation"
+
+
+def write(path: Path, policy: Policy, spec: EnvSpec, networks: Networks, config: Config | None, **more: Any) -> None:
+    """Write a policy file; `more` goes into its meta. The configuration tells the task's parameters and the limits."""
+    meta, arrays = described(policy, spec, networks, config)
+    checkpoint.write(path, policy, meta | more, arrays)
+
+
+def described(
+    policy: Policy, spec: EnvSpec, networks: Networks, config: Config | None = None
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The meta of a policy file, and the arrays beside those of the policy itself: (meta, arrays)."""
+    arrays: dict[str, np.ndarray] = {}
+    scale = None
+    if policy.normalizer is not None:
+        # The statistics are running sums; what acts is a mean and a deviation.
+        mean, deviation = (np.asarray(x) for x in policy.normalizer.scale())
+        arrays |= {_MEAN: mean, _DEVIATION: deviation}
+        numbers = {"clip": CLIP, "dead_band": DEAD_BAND, "least_deviation": networks.least_deviation}
+        scale = {"mean": _MEAN, "deviation": _DEVIATION} | numbers
+    if policy.log_std is not None:
+        arrays[_SIGMA] = np.exp(np.asarray(policy.log_std))
+    about = {
+        "format": file.FORMAT,
+        "env": {"name": spec.name, "task": dict(config.task) if config else {}, "horizon": spec.horizon},
+        "observation": {"size": spec.observation_size, "space": spec.observation},
+        "normalizer": scale,
+        "network": _network(policy),
+        "action": _action(spec.action),
+        "constraints": _constraints(spec, config),
+        "seed": config.seed if config else 0,
+        "versions": versions(),
+    }
+    said = {"env": spec.name, "spec": asdict(spec), "discrete": isinstance(spec.action, Discrete)}
+    said |= {"config": config_file.as_dict(config)} if config else {}
+    return said | {"networks": asdict(networks), "policy": about}, arrays
+
+
+class Standalone(NamedTuple):
+    """What a policy file holds."""
+
+    policy: Policy
+    spec: EnvSpec
+    networks: Networks
+    config: Config | None
+    """How it was trained; None where the file does not say, or its algorithm is not installed here."""
+    meta: dict[str, Any]
+
+
+def read(path: Path, net: Any | None = None) -> Standalone | None:
+    """The content of a policy file; None where it does not say what its arrays mean."""
+    meta = checkpoint.read_meta(path)
+    if "spec" not in meta:
+        return None
+    said = meta["spec"]
+    action: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in said["action"].items()}
+    made: Box | Discrete = Discrete(**action) if meta["discrete"] else Box(**action)
+    constraints = tuple(ConstraintSpec(**c) for c in said["constraints"])
+    spec = EnvSpec(**(said | {"action": made, "constraints": constraints}))
+    networks = Networks(**(meta["networks"] | {"hidden": tuple(meta["networks"]["hidden"])}))
+    policy, _ = checkpoint.load(path, make_policy(spec, networks, jax.random.key(0), net))
+    return Standalone(policy, spec, networks, _config(meta), meta)
+
+
+def _config(meta: dict[str, Any]) -> Config | None:
+    try:
+        return config_file.fill(Config(meta["env"]), meta["config"]) if "config" in meta else None
+    except CorralError:
+        return None
+
+
+def versions() -> dict[str, str]:
+    """What made a file."""
+    return {"corral": __version__, "jax": jax.__version__, "numpy": np.__version__, "python": platform.python_version()}
+
+
+def _network(policy: Policy) -> dict[str, Any]:
+    net = policy.net
+    if not isinstance(net, MLP):
+        return {"kind": "own", "name": type(net.rest if isinstance(net, Adopted) else net).__name__}
+    where = eqx.tree_at(lambda p: p.normalizer, policy, None, is_leaf=lambda x: x is None)
+    names = [checkpoint.name_of(path) for path, _ in jax.tree_util.tree_leaves_with_path(where)]
+    weights, biases = ([n for n in names if f".{kind}[" in n] for kind in ("weights", "biases"))
+    layers = [{"weight": w, "bias": b} for w, b in zip(weights, biases, strict=True)]
+    return {"kind": "mlp", "activation": net.activation, "layers": layers}
+
+
+def _action(action: Box | Discrete) -> dict[str, Any]:
+    """How the network's output becomes an action; a bound that is not there is null."""
+    if isinstance(action, Discrete):
+        return {"kind": "discrete", "size": action.size, "start": action.start}
+    ends = {name: _finite(getattr(action, name)) for name in ("low", "high")}
+    return {"kind": "box", "size": action.size, "deviation": _SIGMA, "shape": action.shape} | ends
+
+
+def _finite(bounds: tuple[float, ...] | None) -> list[float | None] | None:
+    return None if bounds is None else [x if np.isfinite(x) else None for x in bounds]
+
+
+def _constraints(spec: EnvSpec, config: Config | None) -> list[dict[str, Any]]:
+    """Every constraint with the limit and the discount that were in force."""
+    limits = update.limits(config, spec) if config else tuple(c.limit for c in spec.constraints)
+    gammas = update.cost_discounts(config, spec) if config else tuple(c.discount or 1.0 for c in spec.constraints)
+    return [
+        asdict(c) | {"limit": float(limit), "discount": float(gamma)}
+        for c, limit, gamma in zip(spec.constraints, limits, gammas, strict=True)
+    ]

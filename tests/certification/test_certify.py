@@ -1,0 +1,342 @@
+"""Certifying a policy: fresh episodes that training never used, verdicts, exit codes, and what is refused."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toys import BASE, TINY, Chain, ChainState, Walk
+
+import corral
+from corral.certificates import certificate
+from corral.certification import episodes
+from corral.certification.certify import save
+from corral.certification.check import check
+from corral.certification.episodes import STREAM, Seen, stream_key
+from corral.certification.subject import Subject, ranges_of
+from corral.cli import main
+from corral.config import Config
+from corral.envs.contract import Box, ConstraintSpec, Env, EnvSpec, Timestep
+from corral.envs.engines.vector import VectorEnv
+from corral.errors import CorralError
+from corral.learning import networks
+from corral.rollout import make
+from corral.rollout.sampler import keys
+from corral.running import standalone
+from corral.running.directory import RunDirectory
+from corral.running.trainer import Trainer
+
+
+class Priced(Env):
+    """A chain whose every step costs 1 and is the last with probability ½, at the latest the 20th; its reward is its number.
+
+    It says that a step costs `most` at most; `sign` −1 makes its costs negative.
+    """
+
+    most: float = eqx.field(static=True, default=1.0)
+    sign: float = eqx.field(static=True, default=1.0)
+
+    @property
+    def spec(self):
+        return EnvSpec("priced", 1, Box(1), 20, (ConstraintSpec("c", 1.0, largest_step=self.most),))
+
+    def reset(self, key):
+        return ChainState(key, jnp.zeros((), jnp.int32)), jnp.zeros(1)
+
+    def step(self, state, action):
+        key, draw = jax.random.split(state.key)
+        t, ends = state.t + 1, jax.random.bernoulli(draw)
+        return ChainState(key, t), Timestep(jnp.ones(1) * t, 1.0 * t, self.sign * jnp.ones(1), ends, ~ends & (t == 20))
+
+
+def policy_file(folder: Path, env=None, limit: float = 3.0, seed: int = 3) -> Path:
+    """The file of an untrained policy for the chain, whose episodes cost 2 − 2⁻¹⁹ on average and 20 at most."""
+    spec = (env or Priced()).spec
+    config = Config("priced", limit=(limit,), networks=TINY, seed=seed)
+    policy = networks.make_policy(spec, TINY, jax.random.key(0))
+    standalone.write(folder / "p.npz", policy, spec, TINY, config)
+    return folder / "p.npz"
+
+
+# -- verdicts -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("limit", "verdict"), [(3.0, "certified"), (1.5, "refuted"), (2.0, "not yet")])
+@pytest.mark.parametrize("until_certain", [False, True])
+def test_the_verdict_is_the_truth_about_a_chain_that_costs_2(limit, verdict, until_certain, tmp_path):
+    path = policy_file(tmp_path, limit=limit)
+    found = corral.certify(path, env=Priced(), episodes=1000, until_certain=until_certain)
+    (c,) = found.constraints
+    assert (found.verdict, c.verdict) == (verdict, verdict)
+    assert c.low < 2 - 2**-19 < c.high
+    assert c.largest == pytest.approx(20)
+    assert found.episodes["form"] == ("anytime" if until_certain else "fixed")
+    assert c.mean == pytest.approx(np.mean(found.costs["c"]))
+
+
+def test_until_certain_stops_when_the_verdict_is_clear(tmp_path, monkeypatch):
+    monkeypatch.setattr(episodes, "_AT_ONCE", 20 * 100)  # 100 episodes at a time
+    heard = []
+    found = corral.certify(
+        policy_file(tmp_path),
+        env=Priced(),
+        until_certain=True,
+        episodes=5000,
+        progress=lambda *told: heard.append(told),
+    )
+    assert found.verdict == "certified"
+    assert found.episodes["count"] < 1000
+    assert [done for done, _, _ in heard] == list(range(100, found.episodes["count"] + 1, 100))
+    assert all(statements[0].verdict == "not yet" for _, _, statements in heard[:-1])
+
+
+def test_ctrl_c_leaves_an_anytime_certificate_and_no_fixed_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(episodes, "_AT_ONCE", 20 * 100)
+
+    def stop(done, most, statements):
+        if done == 200:
+            raise KeyboardInterrupt
+
+    path = policy_file(tmp_path, limit=2.0)
+    found = corral.certify(path, env=Priced(), until_certain=True, progress=stop)
+    assert (found.verdict, found.episodes["count"]) == ("not yet", 200)
+    with pytest.raises(KeyboardInterrupt):
+        corral.certify(path, env=Priced(), episodes=300, progress=stop)
+
+
+def test_the_same_stream_gives_the_same_episodes_and_another_stream_others(tmp_path):
+    path = policy_file(tmp_path)
+    first, second, other = (corral.certify(path, env=Priced(), episodes=1000, stream=s) for s in (0, 0, 1))
+    assert first.costs == second.costs != other.costs
+
+
+def test_the_best_of_k_has_a_wider_bound(tmp_path):
+    path = policy_file(tmp_path)
+    one, best = (corral.certify(path, env=Priced(), episodes=1000, best_of=k).constraints[0].high for k in (1, 10))
+    assert best > one
+
+
+def test_the_return_has_a_bound_where_its_range_is_known(tmp_path):
+    """The chain's reward is the number of the step, so a return lies in [1, 1 + … + 20 = 210]; its mean is ≈ 4."""
+    path = policy_file(tmp_path)
+    told = corral.certify(path, env=Priced(), episodes=1000, return_range=(0.0, 210.0)).earned
+    assert told["low"] < 4 < told["mean"] + 0.5
+    assert told["half_reach"] == 1  # half of the episodes end after the first step, with a return of 1
+    assert corral.certify(path, env=Priced(), episodes=1000).earned["low"] is None
+
+
+# -- what is refused ----------------------------------------------------------------------------------------------------
+
+
+def test_a_step_that_costs_more_than_stated_is_an_error_and_never_clipped(tmp_path):
+    lie = Priced(most=0.5)
+    with pytest.raises(CorralError, match=r"a step of c in priced cost 1, more than the stated maximum of 0\.5"):
+        corral.certify(policy_file(tmp_path, lie), env=lie, episodes=100)
+    assert (
+        corral.certify(policy_file(tmp_path, lie), env=lie, episodes=100, max_step_cost=1.0).constraints[0].largest > 19
+    )
+
+
+def test_a_negative_cost_is_an_error(tmp_path):
+    with pytest.raises(CorralError, match="costs must not be negative"):
+        corral.certify(policy_file(tmp_path), env=Priced(sign=-1.0), episodes=100)
+
+
+def test_an_environment_that_does_not_state_its_largest_cost_must_be_told(tmp_path):
+    config = Config("chain", limit=(3.0,), networks=TINY)
+    policy = networks.make_policy(Chain().spec, TINY, jax.random.key(0))
+    standalone.write(tmp_path / "p.npz", policy, Chain().spec, TINY, config)
+    with pytest.raises(CorralError, match="--max-step-cost NUMBER"):
+        corral.certify(tmp_path / "p.npz", env=Chain(), episodes=100)
+
+
+def subject_with(gamma: float) -> Subject:
+    spec = Priced().spec
+    policy = networks.make_policy(spec, TINY, jax.random.key(0))
+    return Subject(policy, Path(), spec, {}, (1.0,), (gamma,), 0)
+
+
+def test_discounted_costs_have_a_smaller_range():
+    for gamma, most in ((1.0, 20.0), (0.5, 2 - 2**-19)):
+        subject = subject_with(gamma)
+        assert ranges_of(subject, None)[0].episode == pytest.approx(most)
+
+
+def test_a_broken_episode_counts_as_the_costliest():
+    subject = subject_with(1.0)
+    seen = Seen(subject, ranges_of(subject, None), 0.05, False)
+    seen.add(np.array([[5.0, 1.0], [9.0, 3.0], [7.0, 0.0]]), broken=1)
+    np.testing.assert_allclose(np.sort(seen.costs[:, 0]), [1, 3, 20])  # the cheapest counts as 20
+    np.testing.assert_allclose(np.sort(seen.returns), [5, 5, 7])  # the best as the worst
+
+
+# -- fresh episodes -----------------------------------------------------------------------------------------------------
+
+
+def test_no_key_of_a_certificate_is_one_of_training_evaluation_or_another_portion():
+    """Every key under seeds 0..4: of 3,000 iterations (sampling and update), of the first networks, of evaluation, of the
+    first look, and 3 streams of 200 portions each, as their 64 bits."""
+    seeds = np.arange(5, dtype=np.uint32)
+
+    def bits(made) -> np.ndarray:
+        data = np.asarray(jax.random.key_data(made), np.uint64).reshape(-1, 2)
+        return data[:, 0] << np.uint64(32) | data[:, 1]
+
+    pairs = jax.jit(jax.vmap(lambda k: keys(seeds, k)))(np.arange(3000, dtype=np.uint32))
+    roots = jax.vmap(jax.random.key)(seeds)
+    folds = jax.vmap(lambda k: jax.vmap(lambda n: jax.random.fold_in(k, n))(jnp.array([2**31 - 1, 2**31 - 2])))(roots)
+    training = np.concatenate([bits(pairs[0]), bits(pairs[1]), bits(roots), bits(folds)])
+    each = jax.vmap(
+        lambda s: jax.vmap(lambda m: jax.vmap(lambda p: stream_key(s, m, p))(jnp.arange(200)))(jnp.arange(3))
+    )
+    fresh = bits(jax.jit(each)(seeds))
+    assert len(np.unique(fresh)) == 5 * 3 * 200
+    assert not set(fresh.tolist()) & set(training.tolist())
+
+
+def test_a_fold_is_one_to_one_so_no_iteration_of_a_run_shares_the_certificate_s_root():
+    """Iterations 0..20,000 and the numbers around 2³¹: as many different keys as numbers."""
+    numbers = np.concatenate([np.arange(20_000), [STREAM, 2**31 - 2, 2**31 - 1]]).astype(np.uint32)
+    folded = jax.vmap(lambda n: jax.random.fold_in(jax.random.key(7), n))(numbers)
+    assert len(np.unique(np.asarray(jax.random.key_data(folded)), axis=0)) == len(numbers)
+
+
+def test_host_engines_start_a_certificate_s_episodes_from_seeds_that_training_did_not_use():
+    """As `rollout.host` draws them: a number of 31 bits for each of two lanes; 2,000 iterations against 200 portions."""
+
+    def lanes(key):
+        return jax.vmap(
+            lambda i: jax.random.randint(jax.random.fold_in(jax.random.fold_in(key, i), 0), (), 0, 2**31 - 1)
+        )(jnp.arange(2))
+
+    seed = np.zeros(1, np.uint32)
+    training = np.asarray(jax.jit(jax.vmap(lambda k: lanes(keys(seed, k)[0][0])))(np.arange(2000, dtype=np.uint32)))
+    fresh = np.asarray(jax.jit(jax.vmap(lambda p: lanes(stream_key(0, 0, p))))(np.arange(200)))
+    assert not set(training.ravel().tolist()) & set(fresh.ravel().tolist())
+
+
+def test_the_order_of_a_portion_is_random_and_its_episodes_are_all_there(tmp_path):
+    """Slots on the host play short episodes more often, one after the other: their order tells about their lengths."""
+    path = policy_file(tmp_path)
+    host = make.sampler(VectorEnv(Priced(), 4))
+    found = corral.certify(path, env=host, episodes=64)
+    batch = host.episodes(standalone.read(path).policy, stream_key(3, 0, 0), 64)
+    plain = np.bincount(np.asarray(batch.episode)[np.asarray(batch.valid)], minlength=64)
+    assert sorted(found.costs["c"]) == sorted(plain.tolist())
+    assert found.costs["c"] != plain.tolist()
+
+
+# -- check, and the command ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """The folder of a run of point-gather with an untrained policy, which seldom meets a bomb in three steps."""
+    folder = tmp_path_factory.mktemp("certified") / "run"
+    config = Config("point-gather", task={"max_steps": 3.0}, limit=(0.5,), networks=TINY, seed=4)
+    with make.from_config(config) as sampler:
+        spec = sampler.spec
+    policy = networks.make_policy(spec, TINY, jax.random.key(0))
+    directory = RunDirectory(folder)
+    directory.begin(config)
+    directory.save_policy(policy, *standalone.described(policy, spec, TINY, config))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def certified(run) -> Path:
+    assert main(["certify", str(run), "--episodes", "400", "--out", str(run.parent / "c.json")]) == 0
+    return run.parent / "c.json"
+
+
+def test_the_command_certifies_and_checks(run, certified, capsys):
+    assert main(["certify", "--check", str(certified)]) == 0
+    assert "CERTIFIED with confidence 0.95: expected cost of bombs at most" in capsys.readouterr().out
+    content = json.loads(certified.read_text())
+    assert content["environment"] == {
+        "name": "point-gather",
+        "task": {"max_steps": 3.0},
+        "horizon": 3,
+        "engine": "PointEnv on cpu",
+    }
+    assert content["constraints"][0]["largest"] == pytest.approx(8)  # eight bombs, once each
+    assert content["policy"]["file"] == str(run / "policy.npz")
+    assert content["episodes"]["seed"] == 4
+
+
+def test_the_command_prints_json_and_its_exit_status_is_the_verdict(run, capsys):
+    assert main(["certify", str(run), "--episodes", "4", "--json"]) == 11
+    told = json.loads(capsys.readouterr().out)
+    assert (told["verdict"], told["episodes"]["count"]) == ("not yet", 4)
+    assert told["constraints"][0]["more"] > 0
+    assert "costs" not in told
+    assert main(["certify", str(run.parent)]) == 2
+    assert main(["certify"]) == 2
+
+
+def test_a_policy_file_alone_is_certified_as_its_folder_is(run, certified, tmp_path, capsys):
+    moved = tmp_path / "alone.npz"
+    moved.write_bytes((run / "policy.npz").read_bytes())
+    found = corral.certify(moved, episodes=400)
+    assert found.costs == json.loads(certified.read_text())["costs"]
+    assert main(["certify", "--check", str(certified), str(moved)]) == 0
+
+
+def test_a_policy_changed_by_one_bit_is_refused(run, certified, tmp_path, capsys):
+    whole = (run / "policy.npz").read_bytes()
+    altered = tmp_path / "policy.npz"
+    for place in np.random.default_rng(0).integers(0, len(whole), 40):
+        content = bytearray(whole)
+        content[place] ^= 1 << int(place % 8)
+        altered.write_bytes(content)
+        assert main(["certify", "--check", str(certified), str(altered)]) == 1
+        assert "REFUSED" in capsys.readouterr().out
+
+
+def test_a_certificate_is_refused_for_another_environment(run, certified, tmp_path, capsys):
+    """The same policy file in the folder of a run of another environment, of another task, and of another limit."""
+    config = RunDirectory(run).config()
+    others = {
+        "env": replace(config, env="point-circle", task={}),
+        "task": replace(config, task={"max_steps": 4.0}),
+        "limit": replace(config, limit=(0.6,)),
+    }
+    for name, other in others.items():
+        folder = RunDirectory(tmp_path / name)
+        folder.begin(other)
+        (folder.path / "policy.npz").write_bytes((run / "policy.npz").read_bytes())
+        assert main(["certify", "--check", str(certified), str(folder)]) == 1
+        assert "REFUSED" in capsys.readouterr().out
+
+
+def test_a_certificate_that_names_another_environment_is_refused(run, certified, tmp_path):
+    """Forged with a right hash: the policy file itself says where it was trained."""
+    found = certificate.read(certified)
+    save(replace(found, environment=found.environment | {"name": "ant-gather"}), tmp_path / "forged.json")
+    with pytest.raises(CorralError, match=r"is about ant-gather with max_steps 3, and .* was trained in point-gather"):
+        check(tmp_path / "forged.json")
+
+
+def test_the_policy_of_a_certificate_that_is_gone_must_be_named(certified, run, tmp_path):
+    found = certificate.read(certified)
+    save(replace(found, policy=found.policy | {"file": str(tmp_path / "gone.npz")}), tmp_path / "c.json")
+    with pytest.raises(CorralError, match="name its file or the folder of its run"):
+        check(tmp_path / "c.json")
+    assert check(tmp_path / "c.json", run).verdict == "certified"
+
+
+def test_an_unfinished_run_is_certified_by_its_newest_checkpoint(tmp_path):
+    config = replace(BASE, shape_costs=False)
+    run = RunDirectory(tmp_path / "run")
+    run.begin(config)
+    trainer = Trainer([config], Walk())
+    run.save_checkpoint(1, trainer.state_of(trainer.initial(), 0), {})
+    found = corral.certify(run.path, env=Walk(), episodes=20, max_step_cost=(1.0, 1.0))
+    assert found.policy["file"].endswith("checkpoint-000001.npz")
+    assert [c.name for c in found.constraints] == ["near", "far"]
+    save(found, tmp_path / "c.json")
+    assert check(tmp_path / "c.json").verdict == found.verdict

@@ -1,0 +1,107 @@
+"""`corral export`: ONNX, a policy file, a folder for the Hub; and nothing that does not pass its check."""
+
+import json
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from toys import TINY
+
+import corral.policy
+from corral.certification.certify import certify, save
+from corral.cli import main
+from corral.config import Config
+from corral.learning import networks
+from corral.policy import onnx as exporting
+from corral.rollout import make
+from corral.running import standalone
+from corral.running.directory import RunDirectory
+
+onnx = pytest.importorskip("onnx")
+
+
+def made(folder: Path, alone: bool = True, net=None) -> Path:
+    config = Config("point-gather", task={"max_steps": 3.0}, limit=(0.5,), networks=TINY)
+    with make.from_config(config) as sampler:
+        spec = sampler.spec
+    policy = networks.make_policy(spec, TINY, jax.random.key(0), net)
+    run = RunDirectory(folder)
+    run.begin(config)
+    run.save_policy(policy, *(standalone.described(policy, spec, TINY, config) if alone else ({},)))
+    return folder
+
+
+def test_onnx_is_checked_and_written(tmp_path, capsys):
+    run = made(tmp_path / "run")
+    assert main(["export", str(run), str(tmp_path / "p.onnx"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["difference"] <= 1e-5
+    session, _ = exporting.session((tmp_path / "p.onnx").read_bytes())
+    policy = corral.policy.load(run / "policy.npz")
+    obs = np.random.default_rng(0).normal(size=(9, policy.observation_size)).astype(np.float32)
+    np.testing.assert_allclose(session({"observation": obs})[0], policy(obs), atol=1e-5)
+
+
+def test_a_model_that_fails_its_check_is_not_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(exporting, "TOLERANCE", -1.0)
+    assert main(["export", str(made(tmp_path / "run")), str(tmp_path / "p.onnx")]) == 2
+    assert "differs from the policy" in capsys.readouterr().err
+    assert not (tmp_path / "p.onnx").exists()
+
+
+def test_a_policy_of_an_earlier_version_gets_a_file_that_stands_alone(tmp_path):
+    run = made(tmp_path / "run", alone=False)
+    assert main(["export", str(run), str(tmp_path / "p.npz")]) == 0
+    loaded, result = corral.policy.load(tmp_path / "p.npz"), corral.Result.load(run)
+    obs = np.ones((2, loaded.observation_size), np.float32)
+    np.testing.assert_allclose(loaded(obs), result.policy(obs), atol=1e-6)
+    assert loaded.about["env"]["task"] == {"max_steps": 3.0}
+
+
+def test_a_folder_for_the_hub_has_a_card_a_config_the_weights_and_the_certificate(tmp_path):
+    run = made(tmp_path / "run")
+    save(certify(run, episodes=400), tmp_path / "c.json")
+    hub = tmp_path / "hub"
+    assert main(["export", str(run), str(hub), "--certificate", str(tmp_path / "c.json")]) == 0
+    assert {path.name for path in hub.iterdir()} == {
+        "README.md",
+        "config.json",
+        "model.npz",
+        "model.onnx",
+        "certificate.json",
+    }
+    header = (hub / "README.md").read_text().split("---\n")[1]
+    said = dict(line.split(": ", 1) for line in header.strip().split("\n"))
+    metrics = json.loads(said["model-index"])[0]["results"][0]["metrics"]
+    assert {m["name"] for m in metrics} == {"mean_reward", "mean_cost_bombs", "cost_bombs_at_most"}
+    assert "**Certified** with confidence 0.95, from 400 fresh episodes" in (hub / "README.md").read_text()
+    assert json.loads((hub / "config.json").read_text())["env"]["name"] == "point-gather"
+    assert (hub / "model.npz").read_bytes() == (run / "policy.npz").read_bytes()
+    assert main(["certify", "--check", str(hub / "certificate.json"), str(hub / "model.npz")]) == 0
+    props = {p.key: p.value for p in onnx.load(hub / "model.onnx").metadata_props}
+    assert json.loads(props["corral.certificate"])["verdict"] == "certified"
+
+
+def test_a_certificate_of_another_policy_does_not_go_with_it(tmp_path, capsys):
+    save(certify(made(tmp_path / "run"), episodes=400), tmp_path / "c.json")
+    other = made(tmp_path / "other")
+    policy = corral.Result.load(other)
+    policy.save(tmp_path / "other.npz")  # other bytes
+    assert (
+        main(
+            ["export", str(tmp_path / "other.npz"), str(tmp_path / "p.onnx"), "--certificate", str(tmp_path / "c.json")]
+        )
+        == 2
+    )
+    assert "is about another policy" in capsys.readouterr().err
+    assert not (tmp_path / "p.onnx").exists()
+
+
+def test_a_network_of_one_s_own_is_refused_in_plain_words(tmp_path, capsys):
+    with make.from_config(Config("point-gather")) as sampler:
+        spec = sampler.spec
+    net = eqx.nn.MLP(spec.observation_size, spec.action.size, 4, 1, key=jax.random.key(0))
+    assert main(["export", str(made(tmp_path / "run", net=net)), str(tmp_path / "p.onnx")]) == 2
+    assert "a network of your own, MLP, whose code is not in the file" in capsys.readouterr().err

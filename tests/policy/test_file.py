@@ -1,0 +1,181 @@
+"""Policy files that stand alone: what they say, that NumPy acts as JAX does, and that nothing altered is loaded."""
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import equinox as eqx
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from policies import KINDS, made, observations
+from toys import BASE, Walk
+
+import corral
+import corral.policy
+from corral.config import Networks
+from corral.envs.contract import Discrete
+from corral.errors import CorralError
+from corral.learning import distributions, networks
+from corral.policy import archive
+from corral.running import checkpoint, standalone
+from corral.running.directory import RunDirectory
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("activation", "normalised"), [("tanh", True), ("relu", False), ("elu", True), ("silu", True)])
+def test_numpy_acts_as_jax_does(kind, activation, normalised, tmp_path):
+    spec, obs = KINDS[kind], observations()
+    obs = obs if normalised else np.clip(obs, -100, 100)
+    policy, sizes = made(spec, activation, normalised)
+    standalone.write(tmp_path / "p.npz", policy, spec, sizes, None)
+    loaded = corral.policy.load(tmp_path / "p.npz")
+    z = policy(jnp.asarray(obs))
+    noise = np.asarray(distributions.noise(z, jax.random.key(5)))
+    expected = np.asarray(z.logits if isinstance(z, distributions.Categorical) else z.mean)
+    scale = np.maximum(1, np.abs(expected).max())
+    np.testing.assert_allclose(loaded.output(obs) / scale, expected / scale, atol=1e-6)
+    for own, jaxs in (
+        (loaded(obs), distributions.mode(z)),
+        (loaded(obs, noise=noise), distributions.act(z, jnp.asarray(noise))),
+    ):
+        outside = spec.action.outside(np.asarray(jaxs))
+        assert own.shape == outside.shape
+        if spec.action.size == 4 and isinstance(spec.action, Discrete):
+            assert np.mean(own == outside) > 0.98  # two logits may be equal up to rounding
+        else:
+            np.testing.assert_allclose(own / scale, outside / scale, atol=1e-6)
+    assert loaded(obs[0]).shape == loaded(obs[:1])[0].shape
+
+
+def test_drawn_actions_have_the_policy_s_distribution():
+    """20,000 draws at one observation: mean and deviation of a Gaussian, frequencies of a categorical."""
+    obs = np.ones(5, np.float32)
+    for kind in ("box", "discrete"):
+        policy, sizes = made(KINDS[kind])
+        meta, beside = standalone.described(policy, KINDS[kind], sizes)
+        arrays = checkpoint._arrays(policy) | beside
+        loaded = _loaded(arrays, meta)
+        drawn = loaded(np.tile(obs, (20_000, 1)), deterministic=False, random=np.random.default_rng(6))
+        z = policy(jnp.asarray(obs)[None])
+        if isinstance(z, distributions.Categorical):
+            expected = np.asarray(jax.nn.softmax(z.logits))[0]
+            found = np.bincount(drawn - 2, minlength=4) / len(drawn)
+            np.testing.assert_allclose(found, expected, atol=0.02)
+        else:
+            sigma = np.exp(np.asarray(z.log_std[0]))
+            np.testing.assert_allclose(drawn.mean(0), np.asarray(z.mean[0]), atol=5 * sigma.max() / 141)
+            np.testing.assert_allclose(drawn.std(0), sigma, rtol=0.05)
+    first, second = (loaded(obs, deterministic=False, random=np.random.default_rng(7)) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def _loaded(arrays, meta) -> corral.policy.Policy:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "p.npz"
+        path.write_bytes(archive.content(arrays, meta))
+        return corral.policy.load(path)
+
+
+def test_the_file_says_what_its_arrays_mean(tmp_path):
+    """The recipe of the page with numpy.load alone: no class of Corral's is needed."""
+    spec = KINDS["bounded box"]
+    policy, sizes = made(spec)
+    standalone.write(tmp_path / "p.npz", policy, spec, sizes, None)
+    with np.load(tmp_path / "p.npz") as content:
+        about = json.loads(content["meta"].tobytes())["policy"]
+        clip = about["normalizer"]["clip"]
+        obs = np.ones(5, np.float32)
+        x = np.clip((obs - content["observation.mean"]) / content["observation.deviation"], -clip, clip)
+        *hidden, last = [(content[layer["weight"]], content[layer["bias"]]) for layer in about["network"]["layers"]]
+        for W, b in hidden:
+            x = np.tanh(x @ W + b)
+        mean = x @ last[0] + last[1]
+    np.testing.assert_allclose(mean, np.asarray(policy(jnp.ones((1, 5))).mean)[0], atol=1e-6)
+    assert about["normalizer"]["dead_band"] == 1e-6
+    assert about["normalizer"]["least_deviation"] == 0.05
+    assert about["action"]["low"] == [-2, 0, None, None]
+    assert about["constraints"][0] | {"name": "speed", "limit": 25.0, "largest": 1000.0} == about["constraints"][0]
+    assert set(about["versions"]) == {"corral", "jax", "numpy", "python"}
+
+
+def test_the_policy_of_a_run_loads_without_its_folder(tmp_path):
+    spec = Walk().spec
+    config = replace(BASE, limit=(3.0, 4.0), task={"steps": 8.0})
+    policy = networks.make_policy(spec, config.networks, jax.random.key(0))
+    run = RunDirectory(tmp_path / "run")
+    run.begin(config)
+    run.save_policy(policy, *standalone.described(policy, spec, config.networks, config))
+    moved = tmp_path / "elsewhere" / "p.npz"
+    moved.parent.mkdir()
+    (tmp_path / "run" / "policy.npz").rename(moved)
+    loaded, result = corral.policy.load(moved), corral.Result.load(moved)
+    obs = np.linspace(-3, 3, 9, dtype=np.float32).reshape(9, 1)
+    np.testing.assert_allclose(loaded(obs), result.policy(obs), atol=1e-6)
+    assert [c["limit"] for c in loaded.about["constraints"]] == [3, 4]
+    assert loaded.about["env"] == {"name": "walk", "task": {"steps": 8.0}, "horizon": 8}
+    assert loaded.sha256 == hashlib.sha256(moved.read_bytes()).hexdigest()
+    assert len(result.metrics) == 0
+    assert result.config == config
+    result.save(tmp_path / "again.npz")
+    assert corral.policy.load(tmp_path / "again.npz").about == loaded.about
+
+
+def test_a_file_of_an_earlier_version_is_not_guessed_at(tmp_path):
+    policy, _ = made(KINDS["box"])
+    checkpoint.write(tmp_path / "old.npz", policy, {"env": "box"})
+    with pytest.raises(CorralError, match="does not say how its arrays make a policy"):
+        corral.policy.load(tmp_path / "old.npz")
+
+
+def test_an_altered_file_is_refused_whichever_byte_it_is(tmp_path):
+    policy, sizes = made(KINDS["box"])
+    standalone.write(tmp_path / "p.npz", policy, KINDS["box"], sizes, None)
+    whole = (tmp_path / "p.npz").read_bytes()
+    before = corral.policy.load(tmp_path / "p.npz")
+    for place in range(0, len(whole), 97):
+        altered = bytearray(whole)
+        altered[place] ^= 1
+        (tmp_path / "p.npz").write_bytes(altered)
+        try:
+            after = corral.policy.load(tmp_path / "p.npz")
+        except CorralError:
+            continue
+        # A bit that the content does not depend on, such as one of a date: the hash of the file tells all the same.
+        assert after.sha256 != before.sha256
+
+
+def test_a_network_of_the_user_s_own_is_refused_in_plain_words(tmp_path):
+    spec, net = KINDS["box"], eqx.nn.MLP(5, 3, 4, 1, key=jax.random.key(0))
+    policy = networks.make_policy(spec, Networks(), jax.random.key(0), net)
+    standalone.write(tmp_path / "p.npz", policy, spec, Networks(), None)
+    with pytest.raises(CorralError, match="a network of your own, MLP, whose code is not in the file"):
+        corral.policy.load(tmp_path / "p.npz")
+
+
+def test_wrong_shapes_are_named(tmp_path):
+    policy, sizes = made(KINDS["box"])
+    standalone.write(tmp_path / "p.npz", policy, KINDS["box"], sizes, None)
+    loaded = corral.policy.load(tmp_path / "p.npz")
+    with pytest.raises(CorralError, match=r"obs must have shape \(5,\) or \(n, 5\), got \(4,\)"):
+        loaded(np.zeros(4))
+    with pytest.raises(CorralError, match=r"noise must have shape \(3,\), got \(2,\)"):
+        loaded(np.zeros(5), noise=np.zeros(2))
+
+
+def test_loading_imports_neither_jax_nor_gymnasium_and_gymnasium_still_knows_the_environments():
+    script = """
+import sys, corral.policy
+heavy = {"jax", "equinox", "gymnasium", "scipy", "mujoco", "matplotlib"} & set(sys.modules)
+assert not heavy, heavy
+import gymnasium
+assert "corral/AntCircle-v0" in gymnasium.registry
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+    assert "corral/PointGather-v0" in gymnasium.registry

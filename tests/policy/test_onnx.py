@@ -1,0 +1,102 @@
+"""ONNX models: they act as the policy does, in onnx's own reference and in onnxruntime, and say what they are."""
+
+import json
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from policies import KINDS, made
+
+import corral.policy
+from corral.errors import CorralError
+from corral.policy import onnx as export
+from corral.running import standalone
+
+onnx = pytest.importorskip("onnx")
+RUNTIMES = ["reference", *(["onnxruntime"] if find_spec("onnxruntime") else [])]
+
+
+@pytest.fixture
+def load(tmp_path):
+    def loaded(kind: str, activation: str = "tanh", normalised: bool = True) -> corral.policy.Policy:
+        policy, sizes = made(KINDS[kind], activation, normalised)
+        standalone.write(tmp_path / "p.npz", policy, KINDS[kind], sizes, None)
+        return corral.policy.load(tmp_path / "p.npz")
+
+    return loaded
+
+
+@pytest.fixture(params=RUNTIMES)
+def runtime(request, monkeypatch):
+    """What runs the models."""
+    if request.param == "reference":
+        real = export.import_module
+
+        def without(name):
+            if name == "onnxruntime":
+                raise ImportError
+            return real(name)
+
+        monkeypatch.setattr(export, "import_module", without)
+    return request.param
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize(("activation", "normalised"), [("tanh", True), ("relu", False), ("elu", True), ("silu", True)])
+def test_the_model_acts_as_the_policy_does(load, kind, sampled, activation, normalised, runtime):
+    policy = load(kind, activation, normalised)
+    difference, name = export.check(export.model(policy, sampled), policy, sampled, count=200)
+    assert 0 <= difference <= 1e-5
+    assert ("onnxruntime" in name) == (runtime == "onnxruntime")
+
+
+def test_a_model_of_another_policy_fails_the_check(load, runtime):
+    policy = load("box")
+    other = policy._replace(weights=(policy.weights[0] + 1e-3, *policy.weights[1:]))
+    with pytest.raises(CorralError, match="differs from the policy by"):
+        export.check(export.model(other), policy)
+    choosy = load("discrete")
+    with pytest.raises(CorralError, match="chooses other actions"):
+        export.check(
+            export.model(choosy._replace(about=choosy.about | {"action": choosy.about["action"] | {"start": 3}})),
+            choosy,
+        )
+
+
+def test_one_observation_and_many_are_batches(load, runtime):
+    policy = load("bounded box")
+    run, _ = export.session(export.model(policy))
+    one, _ = run({"observation": np.ones((1, 5), np.float32)})
+    many, mean = run({"observation": np.ones((7, 5), np.float32)})
+    assert one.shape == (1, 2, 2)
+    assert many.shape == (7, 2, 2)
+    assert mean.shape == (7, 4)
+    np.testing.assert_allclose(one[0], policy(np.ones(5)), atol=1e-5)
+
+
+def test_the_model_says_what_it_is(load):
+    policy = load("box")
+    data = export.model(policy, sampled=True, certificate='{"verdict": "certified"}')
+    whole = onnx.load_from_string(data)
+    told = {p.key: p.value for p in whole.metadata_props}
+    assert told["corral.policy_sha256"] == policy.sha256
+    assert json.loads(told["corral.limits"]) == {"speed": 25.0}
+    assert json.loads(told["corral.env"])["name"] == "box"
+    assert json.loads(told["corral.certificate"])["verdict"] == "certified"
+    assert told["corral.actions"] == "sampled, noise is standard normal"
+    assert [i.name for i in whole.graph.input] == ["observation", "noise"]
+    assert [o.name for o in whole.graph.output] == ["action", "mean"]
+    plain = onnx.load_from_string(export.model(policy))
+    assert [i.name for i in plain.graph.input] == ["observation"]
+    assert "corral.certificate" not in {p.key for p in plain.metadata_props}
+
+
+def test_without_onnx_the_error_says_what_to_install(load, monkeypatch):
+    def absent(name):
+        raise ImportError
+
+    policy = load("box")
+    monkeypatch.setattr(export, "import_module", absent)
+    with pytest.raises(CorralError, match=r"pip install 'corral\[onnx\]'"):
+        export.model(policy)
