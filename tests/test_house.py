@@ -23,6 +23,7 @@ ORDER = (
     ("evaluation",),
     ("report",),
     ("experiments",),
+    ("display",),
     ("api",),
     ("cli",),
     ("__main__",),

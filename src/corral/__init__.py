@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from corral.algos import CPO, FPO, PDO, TRPO
-    from corral.api import Constraint, Result, train
+    from corral.api import Iteration, Result, resume, train
     from corral.config import Algorithm, Config, Critic, Networks, Shaping, TrustRegion
     from corral.errors import CorralError
     from corral.evaluation import evaluate
+    from corral.running.given import Constraint
+    from corral.running.loggers import LoggedRun, Logger
 
 __version__ = "0.1.0"
 
@@ -26,18 +28,24 @@ __all__ = [
     "Constraint",
     "CorralError",
     "Critic",
+    "Iteration",
+    "LoggedRun",
+    "Logger",
     "Networks",
     "Result",
     "Shaping",
     "TrustRegion",
     "__version__",
     "evaluate",
+    "resume",
     "train",
 ]
 
 _ELSEWHERE = {
     **dict.fromkeys(("CPO", "FPO", "PDO", "TRPO"), "algos"),
-    **dict.fromkeys(("Constraint", "Result", "train"), "api"),
+    **dict.fromkeys(("Iteration", "Result", "resume", "train"), "api"),
+    **dict.fromkeys(("LoggedRun", "Logger"), "running.loggers"),
+    "Constraint": "running.given",
     "CorralError": "errors",
     "evaluate": "evaluation",
 }

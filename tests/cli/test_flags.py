@@ -23,6 +23,7 @@ ODD = Config(
     shape_costs=True,
     shaping=Shaping(horizon=9),
     task={"y_lim": 3.0, "a b": -1.5},
+    horizon=9,
     seed=2**32 - 1,
 )
 
@@ -54,7 +55,7 @@ def test_the_file_holds_every_field_with_its_explanation(tmp_path):
                 assert table[f.name] == (list(part) if isinstance(part, tuple) else part)
 
     check(ODD, content)
-    assert content["run"] == {"seeds": 3, "checkpoint_every": 10, "threads": 2}
+    assert content["run"] == {"seeds": 3, "checkpoint_every": 10, "threads": 2, "log": []}
     assert "# Mean KL divergence allowed per update.\ndelta = 5e-324\n" in text
     assert load_options(tmp_path / "config.toml") == RunOptions(seeds=3, threads=2)
 
@@ -154,6 +155,30 @@ def test_a_number_per_constraint_comes_through_flags_and_files(tmp_path):
     for config in (one, each):
         save(config, tmp_path / "config.toml")
         assert load(tmp_path / "config.toml") == config
+
+
+@pytest.mark.parametrize("words", ["torque=10 collision=2.5", "torque 10 collision 2.5"])
+def test_limits_come_by_name_through_flags_and_files_in_their_order(words, tmp_path):
+    config, _ = train_options(["Pendulum-v1", "--limit", *words.split(), "--seed", "3"])
+    assert config.limit == {"torque": 10.0, "collision": 2.5}
+    assert config.seed == 3
+    save(config, tmp_path / "config.toml")
+    again = load(tmp_path / "config.toml")
+    assert again == config
+    assert list(again.limit) == ["torque", "collision"]
+
+
+def test_numbers_after_limit_are_plain_and_the_environment_may_follow_them():
+    config, _ = train_options(["--limit", "10", "2", "Pendulum-v1"])
+    assert (config.env, config.limit) == ("Pendulum-v1", (10.0, 2.0))
+    named, _ = train_options(["--limit", "a=1", "Pendulum-v1"])
+    assert (named.env, named.limit) == ("Pendulum-v1", {"a": 1.0})
+
+
+def test_services_are_named_on_the_command_line():
+    assert train_options(["x", "--log", "wandb", "trackio"])[1].log == ("wandb", "trackio")
+    with pytest.raises(CorralError, match="--log must be any of wandb, trackio, got mlflow"):
+        train_options(["x", "--log", "mlflow"])
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ class FakeRun:
         self.iterations, self.interrupted = iterations, interrupted
         self.asked: dict = {}
 
-    def __call__(self, config, directory, *, seeds, checkpoint_every, threads, overwrite, watcher):
+    def __call__(self, config, directory, *, seeds, checkpoint_every, threads, overwrite, services, watcher):
         run_directory.require_free(directory, overwrite)
         run_directory.clear(directory)
         self.asked = {"config": config, "seeds": seeds, "checkpoint_every": checkpoint_every, "threads": threads}

@@ -76,7 +76,7 @@ def carry_out(experiments: "list[Experiment]", scale: str, out: Path, options: O
     """Carry out experiments and print what was made; the exit status."""
     from rich.console import Console
 
-    from corral.cli.progress import GridProgress
+    from corral.display.progress import GridProgress
     from corral.experiments import pipeline
     from corral.experiments.runner import How
 

@@ -26,8 +26,8 @@ def main(argv: list[str]) -> int:
     """Run the command; 130 if Ctrl-C ended it early."""
     config = parse(Config, argv, "resume")
     from corral import devices
-    from corral.cli.display import Display
     from corral.cli.train import console, finish, on
+    from corral.display.training import Display
     from corral.running import loop
     from corral.running.directory import RunDirectory
 

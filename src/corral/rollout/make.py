@@ -1,12 +1,13 @@
 """Samplers for environments and for configurations: the one place that asks which kind an environment is."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 
 from corral import devices, envs
 from corral.config import Config
-from corral.envs.contract import Env, HostEnv
+from corral.envs.contract import ConstraintSpec, Env, HostEnv
 from corral.errors import require
 from corral.rollout.device import DeviceSampler
 from corral.rollout.host import HostSampler
@@ -23,19 +24,15 @@ def sampler(env: Env | HostEnv | Sampler) -> Sampler:
 def from_config(config: Config, threads: int | None = None) -> Sampler:
     """The sampler of a configuration: on the device for the Point and where there is an accelerator, else on threads.
 
-    A Gymnasium id brings one constraint, on the cost it reports, if the configuration has a limit for it.
+    A Gymnasium id brings the constraints that the configuration has limits for, on costs that it reports.
     """
+    require_given(config)
     task: dict[str, Any] = dict(config.task)
     if envs.is_gymnasium(config.env):
         # Numbers of a configuration are floats; a parameter that counts something must be whole.
         task = {name: int(value) if float(value).is_integer() else value for name, value in task.items()}
-        require(
-            len(config.limit) <= 1,
-            f"limit may be one number for {config.env}, that of the cost in its info, got {len(config.limit)}; "
-            "several constraints: corral.train in Python",
-        )
-        costs = [envs.ConstraintSpec("cost", limit) for limit in config.limit]
-        return HostSampler([envs.from_gymnasium(config.env, gymnasium_slots(config), costs, parameters=task)])
+        slots, costs = gymnasium_slots(config, config.horizon), gymnasium_constraints(config)
+        return HostSampler([envs.from_gymnasium(config.env, slots, costs, horizon=config.horizon, parameters=task)])
     if config.env.startswith("point-") or jax.default_backend() != "cpu":
         return DeviceSampler(envs.make(config.env, **task))
     # Twice the episodes that fill a batch if none ends early, so that most batches are one round of episodes.
@@ -44,6 +41,30 @@ def from_config(config: Config, threads: int | None = None) -> Sampler:
     sizes = (slots - slots // 2, slots // 2)
     lanes = [envs.make_host(config.env, size, 1, **task) for size in sizes]
     return HostSampler(lanes, threads or devices.cores())
+
+
+def require_given(config: Config, given: Sequence[str] = ()) -> None:
+    """Require that Python has given all that a run had from Python: env, costs, net."""
+    missing = [name for name in config.from_python if name not in given]
+    words = {"env": "env=… (its environment)", "costs": "constraints=… (with its cost functions)", "net": "net=…"}
+    arguments = ", ".join(words[name] for name in missing)
+    require(
+        not missing,
+        f"{' and '.join(missing)} of this run of {config.env} came from Python, and no file can hold them: in Python, give "
+        f"{arguments} to corral.resume(FOLDER, …), corral.evaluate(FOLDER, …) or corral.Result.load(FOLDER, …)",
+    )
+
+
+def gymnasium_constraints(config: Config) -> list[ConstraintSpec]:
+    """The constraints of a Gymnasium environment: those that the configuration has limits for."""
+    if isinstance(config.limit, tuple):
+        require(
+            len(config.limit) <= 1,
+            f"limit may be one number for {config.env}, that of the cost in its info, got {len(config.limit)}; "
+            "name several constraints: --limit torque=10 collision=2",
+        )
+    named = config.limit if isinstance(config.limit, dict) else dict(zip(["cost"], config.limit, strict=False))
+    return [ConstraintSpec(name, float(limit), discount=config.discount.get(name)) for name, limit in named.items()]
 
 
 def gymnasium_slots(config: Config, horizon: int | None = None) -> int:

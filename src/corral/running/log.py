@@ -15,7 +15,8 @@ import numpy as np
 
 from corral.errors import CorralError, did_you_mean, require
 from corral.running.files import no_room, write_atomically
-from corral.running.tensorboard import EventWriter, tags
+from corral.running.loggers import tags
+from corral.running.tensorboard import EventWriter
 
 FILE = "metrics.csv"
 
@@ -35,8 +36,13 @@ HONEST: tuple[str, ...] = ("signal", "signal_{}", "in_sample_{}")
 """Further columns of runs whose steps are judged by halves of the batch (`trust.honest`)."""
 
 
+def columns_of(constraints: Sequence[str], honest: bool) -> list[str]:
+    """The columns of a run with these constraints, whose steps are `honest` or not (`trust.honest`)."""
+    return columns(constraints, COLUMNS + (HONEST if honest else ()))
+
+
 def columns(constraints: Sequence[str], patterns: Sequence[str] = COLUMNS) -> list[str]:
-    """The columns of a run with these constraints; a pattern with {} gives one for each of them."""
+    """Columns for these constraints; a pattern with {} gives one for each of them."""
     return [column.format(name) for column in patterns for name in (constraints if "{}" in column else [""])]
 
 
@@ -83,7 +89,7 @@ class RunLog:
         line = ",".join(_cell(name, row.get(name, "")) for name in self.columns).encode() + b"\n"
         self._write(self._handle, line)
         self._last = iteration
-        self._events.add(iteration, tags(row, constraint_names(self.columns)))
+        self._events.log(iteration, tags(row, constraint_names(self.columns)))
 
     def _write(self, handle: int, line: bytes) -> None:
         size = os.fstat(handle).st_size

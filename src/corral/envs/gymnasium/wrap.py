@@ -168,14 +168,14 @@ class _GymnasiumHost(HostEnv):
         names = [constraint.name for constraint in self.spec.constraints]
         if self._costs is not None:
             found: list[Any] = [price(obs, action, next_obs, info) for price in self._costs]
-        elif all(name in info.get("costs", {}) for name in names):
-            found = [info["costs"][name] for name in names]
+        elif all(name in info.get("costs", {}) or name in info for name in names):
+            found = [info["costs"][name] if name in info.get("costs", {}) else info[name] for name in names]
         else:
             cost = info.get("cost") if cost is None else cost
             require(
                 len(names) == 1 and cost is not None,
-                f'{self.spec.name} reports no cost for {names}, neither by these names in info["costs"] nor, for a single '
-                'constraint, in info["cost"]; give each a function: Constraint(name, limit, cost=...)',
+                f'{self.spec.name} reports no cost for {names}, neither by these names in info["costs"] or info nor, for a '
+                'single constraint, in info["cost"]; give each a function: Constraint(name, limit, cost=...)',
             )
             found = [cost]
         return [_number(self.spec.name, f"the cost of {name}", cost) for name, cost in zip(names, found, strict=True)]
