@@ -229,7 +229,7 @@ def test_a_network_that_does_not_fit_is_refused_before_any_work():
         (("point-gahter",), "no environment is called 'point-gahter'; did you mean point-gather"),
         (
             ("point-gather", None, [corral.Constraint("x", 1.0)]),
-            "limit names x, and point-gather has no such constraint; there are bombs",
+            "limit names x, and point-gather has no such constraint",
         ),
         (("point-gather", None, [corral.Constraint("bombs", np.inf)]), "the limit of bombs must be finite"),
         (

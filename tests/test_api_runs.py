@@ -1,6 +1,5 @@
 """Runs of `corral.train` that have a folder, seeds, loggers and callbacks: the same as those of the command line."""
 
-import json
 import os
 import re
 from pathlib import Path
@@ -21,14 +20,16 @@ from corral.running.directory import RunDirectory
 WALK = dict(iterations=3, batch_size=80, networks=TINY, critic=Critic(), preset="paper")
 
 
-def times_left_out(metrics: log.Metrics) -> dict[str, list]:
-    """All but what the clock says."""
-    clocks = ("seconds_sampling", "seconds_updating", "steps_per_second")
-    return {name: metrics[name].tolist() for name in metrics.columns if name not in clocks}
-
-
 def same(a: log.Metrics, b: log.Metrics) -> bool:
-    return str(times_left_out(a)) == str(times_left_out(b))
+    """Whether all is equal to the bit but what the clock says; a file has the shortest decimals of a float32."""
+    clocks = ("seconds_sampling", "seconds_updating", "steps_per_second")
+
+    def plain(metrics, name):
+        values = metrics[name]
+        return values.astype(np.float32) if values.dtype.kind in "bif" else values
+
+    names = [name for name in a.columns if name not in clocks]
+    return a.columns == b.columns and all(str(plain(a, n).tolist()) == str(plain(b, n).tolist()) for n in names)
 
 
 def files(folder: Path) -> set[str]:
@@ -123,7 +124,7 @@ def test_limits_by_name_are_saved_and_those_left_out_stay(tmp_path):
     assert result.metrics["limit_near"].tolist() == [2.0] * 3
     assert result.metrics["limit_far"].tolist() == [0.5] * 3
     assert RunDirectory(tmp_path).config().limit == {"far": 0.5}
-    with pytest.raises(CorralError, match="limit names fear, and walk has no such constraint; did you mean near?"):
+    with pytest.raises(CorralError, match=r"limit names fear, and walk has no such constraint; did you mean far"):
         corral.train(Walk(), constraints=corral.Constraint("fear", 0.5), **WALK)
 
 
@@ -246,7 +247,7 @@ def test_a_callback_sees_rows_and_policies_and_may_end_the_training():
     result = corral.train(Walk(), callback=watch, **WALK)
     assert [earned for earned, _, _ in seen] == result.metrics["return"].tolist()
     assert [rows for _, _, rows in seen] == [1, 2]
-    assert not np.array_equal(seen[0][1], seen[1][1])
+    np.testing.assert_array_equal(seen[1][1], result.policy(np.ones(1)))
 
 
 def test_a_service_that_is_not_installed_or_known_is_said_before_anything_is_trained(monkeypatch):
@@ -292,20 +293,9 @@ def test_weights_and_biases_gets_every_seed_offline(tmp_path, monkeypatch):
 
 
 def read_wandb(path: Path) -> list[float]:
-    """The returns in a file of Weights & Biases."""
-    from wandb.proto import wandb_internal_pb2
-    from wandb.sdk.internal.datastore import DataStore
-
-    store = DataStore()
-    store.open_for_scan(str(path))
-    found = []
-    while (data := store.scan_data()) is not None:
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
-        for item in record.history.item:
-            if "run/return" in (item.key, *item.nested_key):
-                found.append(json.loads(item.value_json))
-    return found
+    """The returns in a file of Weights & Biases: protocol buffers, in which a key is followed by its number as JSON."""
+    pairs = re.findall(rb"run/return\x82\x01.(-?[\d.]+(?:e-?\d+)?)", path.read_bytes())
+    return [float(number) for number in dict.fromkeys(pairs)]  # each stands in the history and in the summary
 
 
 @pytest.mark.slow

@@ -190,6 +190,7 @@ def train(
     chosen = {"iterations": iterations, "batch_size": batch_size, "seed": seed} | fields
     config = config_file.fill(config, {name: value for name, value in chosen.items() if value is not None})
     config = handed.written_into(config)
+    session = _Session(net, progress, watcher, callback, services.chosen(loggers))
     names: Any = tuple(logger for logger in loggers if isinstance(logger, str))
     options = RunOptions(
         seeds=1 if seeds is None else seeds,
@@ -198,7 +199,6 @@ def train(
         log=names,
         overwrite=overwrite,
     )
-    session = _Session(net, progress, watcher, callback, services.chosen(loggers))
     folder = None if out is None else Path(out)
     if folder is not None:
         folders.require_free(folder, overwrite)
