@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from corral import envs, presets
-from corral.config import Algorithm, Config, Networks
+from corral.config import Algorithm, Config, Networks, RunOptions
 from corral.envs.contract import Box, ConstraintSpec, Discrete, Env, EnvSpec, HostEnv
 from corral.envs.gymnasium import spaces
 from corral.errors import require, require_finite, require_in
@@ -110,7 +110,7 @@ def _of_run(folder: Path) -> Result:
     """The policy of a run: the final one, or the one of the newest checkpoint of a run that is not finished."""
     run = RunDirectory.find_one(folder)
     config = run.config()
-    with make.from_config(config) as sampler:
+    with make.from_config(config, replace(run.options(), workers=0)) as sampler:
         spec = sampler.spec
     policy, _ = run.policy(config, spec)
     return Result(policy, spec, config.networks, run.metrics())
@@ -133,6 +133,8 @@ def train(
     preset: presets.Preset = "corral",
     horizon: int | None = None,
     net: Any | None = None,
+    workers: int | None = None,
+    env_python: Path | str | None = None,
     watcher: loop.Watcher | None = None,
     **fields: Any,
 ) -> Result:
@@ -144,6 +146,9 @@ def train(
     environment does not bring its own; `horizon` where a Gymnasium environment states no time limit. `net` replaces the
     policy's network by an Equinox module from an observation to an action, or from (n, o) to (n, actions). Further
     keywords are fields of `corral.Config`, such as gamma=0.99 or trust={"delta": 0.02}.
+
+    `workers` processes step the copies of a Gymnasium environment: None is one per core, 0 steps them in this process. The
+    result is the same. `env_python` is another Python whose Gymnasium, or Safety-Gymnasium, has the environment of this id.
 
     An error, also one of the environment's own, or Ctrl-C may end the training early: the `result` of that exception is
     what was learned before it.
@@ -162,7 +167,8 @@ def train(
     config = config_file.fill(config, {name: value for name, value in chosen.items() if value is not None})
     _check(constraints)
     with contextlib.ExitStack() as stack:
-        sampler = make.sampler(_environment(env, config, constraints, horizon))
+        how = RunOptions(workers=workers, env_python=None if env_python is None else Path(env_python))
+        sampler = make.sampler(_environment(env, config, constraints, horizon, how))
         if isinstance(env, str) or not _is_environment(env):  # an environment that was handed over stays open
             stack.enter_context(sampler)
         if constraints and (ours or isinstance(env, Env | HostEnv)):
@@ -206,7 +212,7 @@ def _stated_horizon(env: Any) -> int | None:
 
 
 def _environment(
-    env: Any, config: Config, constraints: Sequence[Constraint], horizon: int | None
+    env: Any, config: Config, constraints: Sequence[Constraint], horizon: int | None, how: RunOptions
 ) -> Env | HostEnv | Sampler:
     if isinstance(env, Env):
         _check_shapes(env)
@@ -228,8 +234,9 @@ def _environment(
         "either every constraint has a cost function or none has: the costs come from one place",
     )
     specs = [ConstraintSpec(c.name, float(c.limit), discount=c.discount) for c in constraints]
-    slots = 1 if single else make.gymnasium_slots(config, horizon)
-    return envs.from_gymnasium((lambda: env) if single else env, slots, specs, given or None, horizon)
+    if single:
+        return envs.from_gymnasium(lambda: env, 1, specs, given or None, horizon)
+    return make.of_gymnasium(env, config, specs, given or None, horizon, how=how)
 
 
 def _is_environment(env: Any) -> bool:

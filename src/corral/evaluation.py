@@ -94,7 +94,7 @@ def evaluate(
     require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
     runs = RunDirectory.find(directory)
     found = []
-    with make.from_config(runs[0].config()) as sampler:
+    with make.from_config(runs[0].config(), runs[0].options()) as sampler:
         for k, run in enumerate(runs):
             config = run.config()
             policy, source = run.policy(config, sampler.spec)

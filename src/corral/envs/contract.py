@@ -260,6 +260,10 @@ class HostEnv(abc.ABC):
         """Simulate on `count` threads from the next step on; any thread may call this. By default nothing happens."""
         return None
 
+    def interrupt(self) -> None:
+        """Give up a step that another thread waits for, where that may take long; only `close` may follow."""
+        return None
+
     def close(self) -> None:
         """Stop threads and processes; the environment cannot be used afterwards."""
         return None

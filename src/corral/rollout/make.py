@@ -1,12 +1,14 @@
 """Samplers for environments and for configurations: the one place that asks which kind an environment is."""
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 
 from corral import devices, envs
-from corral.config import Config
+from corral.config import Config, RunOptions
 from corral.envs.contract import Env, HostEnv
+from corral.envs.gymnasium.wrap import Cost, Unsendable, groups_from_gymnasium
 from corral.errors import require
 from corral.rollout.device import DeviceSampler
 from corral.rollout.host import HostSampler
@@ -20,12 +22,13 @@ def sampler(env: Env | HostEnv | Sampler) -> Sampler:
     return DeviceSampler(env) if isinstance(env, Env) else HostSampler([env])
 
 
-def from_config(config: Config, threads: int | None = None) -> Sampler:
+def from_config(config: Config, how: RunOptions | None = None) -> Sampler:
     """The sampler of a configuration: on the device for the Point and where there is an accelerator, else on threads.
 
-    A Gymnasium id brings one constraint, on the cost it reports, if the configuration has a limit for it.
+    `how` has the threads, the workers and the Python of the environment. A Gymnasium id brings one constraint, on the cost
+    it reports, if the configuration has a limit for it.
     """
-    task: dict[str, Any] = dict(config.task)
+    how, task = how or RunOptions(), dict[str, Any](config.task)
     if envs.is_gymnasium(config.env):
         # Numbers of a configuration are floats; a parameter that counts something must be whole.
         task = {name: int(value) if float(value).is_integer() else value for name, value in task.items()}
@@ -35,7 +38,8 @@ def from_config(config: Config, threads: int | None = None) -> Sampler:
             "several constraints: corral.train in Python",
         )
         costs = [envs.ConstraintSpec("cost", limit) for limit in config.limit]
-        return HostSampler([envs.from_gymnasium(config.env, gymnasium_slots(config), costs, parameters=task)])
+        return of_gymnasium(config.env, config, costs, how=how, parameters=task)
+    require(how.env_python is None, f"env_python is for Gymnasium's environments, and {config.env} is one of Corral's")
     if config.env.startswith("point-") or jax.default_backend() != "cpu":
         return DeviceSampler(envs.make(config.env, **task))
     # Twice the episodes that fill a batch if none ends early, so that most batches are one round of episodes.
@@ -43,7 +47,39 @@ def from_config(config: Config, threads: int | None = None) -> Sampler:
     # Two lanes on every machine, as results depend on their number.
     sizes = (slots - slots // 2, slots // 2)
     lanes = [envs.make_host(config.env, size, 1, **task) for size in sizes]
-    return HostSampler(lanes, threads or devices.cores())
+    return HostSampler(lanes, how.threads or devices.cores())
+
+
+def of_gymnasium(
+    env: str | Callable[[], Any],
+    config: Config,
+    constraints: Sequence[envs.ConstraintSpec],
+    costs: Sequence[Cost] | None = None,
+    horizon: int | None = None,
+    *,
+    how: RunOptions,
+    parameters: Mapping[str, Any] | None = None,
+) -> Sampler:
+    """The sampler of a Gymnasium id, or of a function that makes an environment, in two groups of copies.
+
+    The workers step one group while the policy is asked for the other. The number of workers changes no result.
+    """
+    slots = gymnasium_slots(config, horizon)
+    sizes = (slots - slots // 2, slots // 2)
+    workers = some_workers(slots) if how.workers is None else how.workers
+    given = (env, sizes, constraints, costs, horizon, parameters)
+    try:
+        return HostSampler(groups_from_gymnasium(*given, workers, how.env_python))
+    except Unsendable:
+        if how.workers is not None:
+            raise
+        return HostSampler(groups_from_gymnasium(*given))
+
+
+def some_workers(slots: int) -> int:
+    """How many processes step so many copies where nobody says: one per core with at least two copies, 0 for only one."""
+    workers = min(devices.cores(), slots // 2)
+    return workers if workers > 1 else 0
 
 
 def gymnasium_slots(config: Config, horizon: int | None = None) -> int:

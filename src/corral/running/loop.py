@@ -221,6 +221,8 @@ def run(
     seeds: int = 1,
     checkpoint_every: int = 10,
     threads: int | None = None,
+    workers: int | None = None,
+    env_python: Path | None = None,
     overwrite: bool = False,
     watcher: Watcher | None = None,
 ) -> Run:
@@ -232,8 +234,8 @@ def run(
     folders.require_free(directory, overwrite)
     configs = [replace(config, seed=seed) for seed in range(config.seed, config.seed + seeds)]
     runs = RunDirectory.for_seeds(directory, [c.seed for c in configs])
-    options = RunOptions(checkpoint_every=checkpoint_every, threads=threads)
-    with make.from_config(config, threads) as sampler:
+    options = RunOptions(checkpoint_every=checkpoint_every, threads=threads, workers=workers, env_python=env_python)
+    with make.from_config(config, options) as sampler:
         trainer = Trainer(configs, sampler)
         folders.clear(directory)  # not before the new run is known to be possible
         for own, folder in zip(configs, runs, strict=True):
@@ -252,12 +254,14 @@ def resume(
     iterations: int | None = None,
     checkpoint_every: int | None = None,
     threads: int | None = None,
+    workers: int | None = None,
+    env_python: Path | None = None,
     watcher: Watcher | None = None,
 ) -> Run:
     """Go on with a run that was interrupted or killed, bit for bit as if it had not been.
 
-    `iterations` takes the place of the number of iterations in its configuration; checkpoints come as often and threads are
-    as many as before, unless told otherwise.
+    `iterations` takes the place of the number of iterations in its configuration; checkpoints come as often, threads
+    and workers are as many, and the Python of the environment is the same as before, unless told otherwise.
     """
     runs = RunDirectory.find(directory)
     configs = [folder.config() for folder in runs]
@@ -269,7 +273,9 @@ def resume(
         )
         configs = [replace(config, iterations=iterations) for config in configs]
     every = checkpoint_every or options.checkpoint_every
-    with make.from_config(configs[0], threads or options.threads) as sampler:
+    told: dict[str, Any] = {"threads": threads, "workers": workers, "env_python": env_python}
+    how = replace(options, **{name: value for name, value in told.items() if value is not None})
+    with make.from_config(configs[0], how) as sampler:
         trainer = Trainer(configs, sampler)
         if iterations is not None:
             for folder, config in zip(runs, configs, strict=True):
