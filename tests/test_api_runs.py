@@ -5,9 +5,12 @@ import re
 from pathlib import Path
 
 import equinox as eqx
+import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 from toys import SLIDE, TINY, Slide, Walk
 
 import corral
@@ -318,8 +321,6 @@ def test_trackio_gets_the_numbers_on_this_machine(tmp_path, monkeypatch):
 
 
 def test_costs_of_a_gymnasium_id_are_named_on_the_command_line_and_known_to_all_that_follows(tmp_path):
-    import gymnasium
-
     class Two(Slide):
         """Both places where an environment may report a cost by its name."""
 
@@ -355,3 +356,117 @@ def test_a_horizon_is_a_setting_of_the_run(tmp_path):
     assert found.constraints[0].cost.mean == 3
     with pytest.raises(CorralError, match="horizon must be at least 1, got 0"):
         Config("x", horizon=0)
+
+
+# -- spaces ------------------------------------------------------------------------------------------------------------
+
+SEVERAL = {
+    "multi-discrete": spaces.MultiDiscrete([3, 2]),
+    "a table of them": spaces.MultiDiscrete([[3, 2], [2, 4]]),
+    "multi-binary": spaces.MultiBinary(3),
+}
+
+
+class Sum(gymnasium.Env):
+    """The reward is the sum of the action; one that is not of the space is refused."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, space):
+        self.action_space = space
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.t += 1
+        return np.zeros(2, np.float32), float(np.sum(action)), False, self.t == 5, {"cost": float(np.ravel(action)[0])}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.slow if k != "multi-discrete" else ()) for k in SEVERAL]
+)
+def test_several_choices_at_once_are_learned_saved_and_loaded(kind, tmp_path):
+    space = SEVERAL[kind]
+    config = dict(iterations=8, batch_size=200, horizon=5, networks=TINY, critic=Critic(), preset="paper", workers=0)
+    result = corral.train(lambda: Sum(space), corral.TRPO(), **config, trust={"delta": 0.05})
+    # Each step of the uniform policy earns the mean of the choices; eight trust-region steps must have gone up from there.
+    assert result.metrics["return"][-1] > result.metrics["return"][0] + 0.5
+    assert space.contains(result.policy(np.zeros(2)))
+    assert result.policy(np.zeros((4, 2))).shape == (4, *space.shape)
+    result.save(tmp_path / "policy.npz")
+    again = corral.Result.load(tmp_path / "policy.npz")
+    assert again.spec == result.spec
+    np.testing.assert_array_equal(again.policy(np.zeros(2)), result.policy(np.zeros(2)))
+
+
+def test_actions_that_no_policy_draws_get_a_clear_word():
+    space = spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(-1, 1, (1,)))
+    with pytest.raises(CorralError, match=r"Sum has actions of Dict.*put a gymnasium.ActionWrapper around it"):
+        corral.train(lambda: Sum(space), corral.TRPO(), horizon=5, workers=0)
+
+
+class Glance(gymnasium.Env):
+    """A tiny image whose bright half says which of two actions is right."""
+
+    observation_space = spaces.Box(0, 255, (4, 6, 1), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def _look(self):
+        self.bright = int(self.np_random.integers(2))
+        image = np.zeros((4, 6, 1), np.uint8)
+        image[:, 3 * self.bright : 3 * self.bright + 3] = 255
+        return image
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._look(), {}
+
+    def step(self, action):
+        reward = float(action == self.bright)
+        self.t += 1
+        return self._look(), reward, False, self.t == 10, {}
+
+
+class Eye(eqx.Module):
+    """An image (4, 6, 1) to two logits."""
+
+    conv: eqx.nn.Conv2d
+    head: eqx.nn.Linear
+
+    def __init__(self, key):
+        a, b = jax.random.split(key)
+        self.conv = eqx.nn.Conv2d(1, 3, 3, padding=1, key=a)
+        self.head = eqx.nn.Linear(3 * 4 * 6, 2, key=b)
+
+    def __call__(self, image):
+        seen = jax.nn.relu(self.conv(jnp.moveaxis(image, -1, 0) / 255))
+        return self.head(seen.ravel())
+
+
+def test_an_encoder_of_one_s_own_sees_images_as_the_environment_hands_them_out(tmp_path):
+    plain = dict(networks=TINY, critic=Critic(), preset="paper", workers=0, horizon=10)
+    eye = Eye(jax.random.key(0))
+    trained = dict(iterations=8, batch_size=400, trust={"delta": 0.05})
+    result = corral.train(Glance, corral.TRPO(), net=eye, **plain, **trained)
+    # Guessing earns 5 of 10.
+    assert result.metrics["return"][-1] > 7
+    env = Glance()
+    images = [env.reset(seed=k)[0] for k in range(6)]
+    flat = np.stack([image.ravel() for image in images])
+    np.testing.assert_array_equal([result.policy(image) for image in images], result.policy(flat))
+    np.testing.assert_array_equal(result.policy(np.stack(images)), result.policy(flat))
+    result.save(tmp_path / "eye.npz")
+    again = corral.Result.load(tmp_path / "eye.npz", net=eye)
+    np.testing.assert_array_equal(again.policy(flat), result.policy(flat))
+
+
+def test_an_encoder_that_does_not_fit_is_told_the_shape_of_the_images():
+    wrong = eqx.nn.Conv2d(3, 2, 3, key=jax.random.key(0))
+    with pytest.raises(
+        CorralError, match=r"net must map observations \(n, 24\) to \(n, 2\).*or one \(4, 6, 1\) to \(2,\)"
+    ):
+        corral.train(Glance, corral.TRPO(), net=wrong, horizon=10, workers=0)

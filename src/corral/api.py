@@ -14,7 +14,7 @@ from rich.console import Console
 from corral import devices, envs, presets
 from corral.config import Algorithm, Networks, RunOptions
 from corral.display.training import Display
-from corral.envs.contract import Box, ConstraintSpec, Discrete, EnvSpec
+from corral.envs.contract import Action, Box, ConstraintSpec, Discrete, EnvSpec, MultiDiscrete
 from corral.envs.gymnasium import spaces
 from corral.errors import require
 from corral.learning import distributions
@@ -27,6 +27,8 @@ from corral.running.directory import RunDirectory
 from corral.running.given import Constraint, given, stated_horizon
 from corral.running.loggers import MakeLogger
 from corral.running.trainer import Row, Trainer
+
+_ACTIONS: dict[str, Callable[..., Action]] = {kind.__name__: kind for kind in (Box, Discrete, MultiDiscrete)}
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Result:
     """Where the files of its run are; None where it was kept in memory only."""
 
     def policy(self, obs: Any, *, deterministic: bool = True, seed: int | None = None) -> np.ndarray:
-        """Actions for one observation, as the environment hands it out, or flattened ones (o,) or (n, o).
+        """Actions for one observation, as the environment hands it out, several images, or flattened ones (o,) or (n, o).
 
         They are as the environment's `step` takes them: the most likely ones, or drawn at random, differently in every call,
         unless a seed is given.
@@ -53,6 +55,8 @@ class Result:
         size, space = self.spec.observation_size, self.spec.observation and spaces.from_text(self.spec.observation)
         if space and spaces.looks_like(space, obs):
             obs = spaces.flat(self.spec.name, space, obs, size)
+        elif space and np.ndim(obs) > 2 and np.shape(obs)[1:] == space.shape:  # several images
+            obs = np.reshape(obs, (len(obs), size))
         obs = np.asarray(obs, np.float32)
         one = obs.ndim == 1
         require(
@@ -68,7 +72,7 @@ class Result:
         """Write the policy and its metrics to one file of plain arrays."""
         meta = {
             "spec": asdict(self.spec),
-            "discrete": isinstance(self.spec.action, Discrete),
+            "action": type(self.spec.action).__name__,
             "networks": asdict(self.networks),
             "metrics": {name: np.asarray(self.metrics[name]).tolist() for name in self.metrics.columns},
         }
@@ -87,10 +91,11 @@ class Result:
         meta = {} if path.is_dir() else checkpoint.read_meta(path)
         if "spec" not in meta:
             run = RunDirectory.find_one(path if path.is_dir() else path.parent)
-            with given(env, constraints, net).opened(run.config()) as sampler:
+            with given(env, constraints, net).opened(run.config(), replace(run.options(), workers=0)) as sampler:
                 return _of_run(run, sampler.spec, net)
         said = meta["spec"]
-        kind: Callable[..., Box | Discrete] = Discrete if meta["discrete"] else Box
+        # Version 0.1.0 wrote whether the actions are discrete.
+        kind = _ACTIONS[meta["action"] if "action" in meta else "Discrete" if meta["discrete"] else "Box"]
         action = {k: tuple(v) if isinstance(v, list) else v for k, v in said["action"].items()}
         costs = tuple(ConstraintSpec(**c) for c in said["constraints"])
         spec = EnvSpec(**(said | {"action": kind(**action), "constraints": costs}))
@@ -153,6 +158,8 @@ def train(
     overwrite: bool = False,
     checkpoint_every: int = 10,
     threads: int | None = None,
+    workers: int | None = None,
+    env_python: Path | str | None = None,
     progress: bool = False,
     loggers: Sequence[str | MakeLogger] = (),
     callback: Callable[[Iteration], object] | None = None,
@@ -169,6 +176,9 @@ def train(
     policy's network by an Equinox module from an observation to an action, or from (n, o) to (n, actions). `seeds=3` trains
     the seeds `seed`, `seed + 1`, `seed + 2` side by side. Further keywords are fields of `corral.Config`, such as
     gamma=0.99 or trust={"delta": 0.02}.
+
+    `workers` processes step the copies of a Gymnasium environment: None is one per core, 0 steps them in this process. The
+    result is the same. `env_python` is another Python whose Gymnasium, or Safety-Gymnasium, has the environment of this id.
 
     With `out` a run leaves in that folder what `corral train` leaves (docs/training.md), and `resume` goes on with it.
     `progress` shows what the command line shows. `loggers` are "wandb", "trackio" or classes like `corral.Logger`;
@@ -196,6 +206,8 @@ def train(
         seeds=1 if seeds is None else seeds,
         checkpoint_every=checkpoint_every,
         threads=threads,
+        workers=workers,
+        env_python=None if env_python is None else Path(env_python),
         log=names,
         overwrite=overwrite,
     )
@@ -203,7 +215,7 @@ def train(
     if folder is not None:
         folders.require_free(folder, overwrite)
     devices.prepare()
-    with handed.opened(config, threads) as sampler:
+    with handed.opened(config, options) as sampler:
         if not handed.by_name:
             config = replace(config, env=sampler.spec.name)
         if not sampler.spec.constraints and not config.algo.constrained:
@@ -222,6 +234,8 @@ def resume(
     iterations: int | None = None,
     checkpoint_every: int | None = None,
     threads: int | None = None,
+    workers: int | None = None,
+    env_python: Path | str | None = None,
     progress: bool = False,
     loggers: Sequence[str | MakeLogger] = (),
     callback: Callable[[Iteration], object] | None = None,
@@ -235,7 +249,9 @@ def resume(
     """
     folder = Path(folder)
     devices.prepare()
-    with loop.reopened(folder, given(env, constraints, net), iterations, threads) as (runs, trainer):
+    python = None if env_python is None else Path(env_python)
+    told = {"threads": threads, "workers": workers, "env_python": python}
+    with loop.reopened(folder, given(env, constraints, net), iterations, told) as (runs, trainer):
         every = checkpoint_every or runs[0].options().checkpoint_every
         wanted = dict.fromkeys([*runs[0].options().log, *loggers])
         session = _Session(net, progress, watcher, callback, services.chosen(list(wanted)))

@@ -5,6 +5,7 @@ The defaults of a field are the paper's where the paper has one; `presets.py` ho
 
 import abc
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from importlib import import_module
@@ -324,6 +325,11 @@ class RunOptions:
     """Iterations between checkpoints; one is also written at the end and on Ctrl-C."""
     threads: int | None = None
     """Threads that simulate robots on the CPU, but not Gymnasium's; None: one per core. Results do not depend on it."""
+    workers: int | None = None
+    """Processes that step a Gymnasium environment's copies; 0: this one; None: one per core, each with two copies or more.
+    Results do not depend on it."""
+    env_python: Path | None = None
+    """Another Python whose Gymnasium, or Safety-Gymnasium, has the environment; None: this one."""
     overwrite: bool = False
     """Delete what an earlier run left in the folder, instead of refusing to start."""
     json: bool = False
@@ -335,3 +341,8 @@ class RunOptions:
         require(self.seeds >= 1, f"seeds must be at least 1, got {self.seeds}")
         require(self.checkpoint_every >= 1, f"checkpoint_every must be at least 1, got {self.checkpoint_every}")
         require(self.threads is None or self.threads >= 1, f"threads must be at least 1, got {self.threads}")
+        require(self.workers is None or self.workers >= 0, f"workers must not be negative, got {self.workers}")
+        if (
+            self.env_python is not None
+        ):  # a run may be resumed from another folder; a link stays: it makes the environment
+            object.__setattr__(self, "env_python", Path(os.path.abspath(self.env_python.expanduser())))

@@ -99,7 +99,7 @@ def evaluate(
     require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
     runs = RunDirectory.find(directory)
     found = []
-    with given(env, constraints, net).opened(runs[0].config()) as sampler:
+    with given(env, constraints, net).opened(runs[0].config(), runs[0].options()) as sampler:
         for k, run in enumerate(runs):
             config = run.config()
             policy, source = run.policy(config, sampler.spec, net)

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 COMMON = (
     *("algo.name", "preset", "config", "iterations", "batch_size", "limit", "task", "seed", "seeds", "out"),
-    *("overwrite", "checkpoint_every", "threads", "log", "json"),
+    *("overwrite", "checkpoint_every", "threads", "workers", "env_python", "log", "json"),
 )
 """The options that `corral train --help` shows first."""
 

@@ -37,6 +37,8 @@ def main(argv: list[str]) -> int:
             seeds=options.seeds,
             checkpoint_every=options.checkpoint_every,
             threads=options.threads,
+            workers=options.workers,
+            env_python=options.env_python,
             overwrite=options.overwrite,
             services=options.log,
             watcher=display,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Fleet,
         HostEnv,
         HostStep,
+        MultiDiscrete,
         Timestep,
     )
     from corral.envs.engines.mjx import MjxEnv
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from corral.envs.velocity import Velocity
 
 __all__ = ["Autoreset", "Box", "ConstraintSpec", "Discrete", "Env", "EnvSpec", "Fleet", "HostEnv", "HostStep"]
-__all__ += ["Timestep", "VectorEnv", "from_gymnasium"]
+__all__ += ["MultiDiscrete", "Timestep", "VectorEnv", "from_gymnasium"]
 # A robot of one's own: docs/your-own-robot.md
 __all__ += ["MjcfRobot", "MjxEnv", "RobotState", "Scenario", "Score", "Task", "ThreadedEnv", "Velocity"]
 __all__ += ["is_gymnasium", "make", "make_host", "names", "parameters", "scenario", "spec"]

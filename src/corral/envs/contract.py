@@ -65,6 +65,41 @@ class Discrete:
 
 
 @dataclass(frozen=True)
+class MultiDiscrete:
+    """Several choices at once: in place i one of `sizes[i]` actions, an integer 0..sizes[i]-1."""
+
+    sizes: tuple[int, ...]
+    start: tuple[int, ...] | None = None
+    """What 0 stands for in each place in a wrapped environment, such as one of Gymnasium's; None: 0."""
+    shape: tuple[int, ...] | None = None
+    """The shape of the wrapped environment's actions; None: (len(sizes),)."""
+
+    @property
+    def size(self) -> int:
+        """How many numbers a policy needs: a logit for each action of each place."""
+        return sum(self.sizes)
+
+    def outside(self, actions: np.ndarray) -> np.ndarray:
+        """Actions (..., places) as the wrapped environment takes them."""
+        moved = np.asarray(actions) + np.asarray(self.start or 0, np.int64)
+        return moved if self.shape is None else moved.reshape(*moved.shape[:-1], *self.shape)
+
+
+Action = Box | Discrete | MultiDiscrete
+
+
+def action_shape(action: Action) -> tuple[tuple[int, ...], Any]:
+    """The shape and the type of one action as Corral has it."""
+    match action:
+        case Box():
+            return (action.size,), np.float32
+        case Discrete():
+            return (), np.int32
+        case MultiDiscrete():
+            return (len(action.sizes),), np.int32
+
+
+@dataclass(frozen=True)
 class ConstraintSpec:
     """One constraint: the expected sum of its cost over an episode must not exceed `limit`."""
 
@@ -83,7 +118,7 @@ class EnvSpec:
 
     name: str
     observation_size: int
-    action: Box | Discrete
+    action: Action
     horizon: int
     """No episode has more steps than this."""
     constraints: tuple[ConstraintSpec, ...] = ()
@@ -132,7 +167,7 @@ class Env(eqx.Module):
 
     @abc.abstractmethod
     def step(self, state: Any, action: Array) -> tuple[Any, Timestep]:
-        """One step with an action of shape (a,) for `Box` or () for `Discrete`."""
+        """One step with an action of shape (a,) for `Box`, () for `Discrete` or (places,) for `MultiDiscrete`."""
 
 
 class Fleet(NamedTuple):
@@ -239,7 +274,7 @@ class HostEnv(abc.ABC):
 
     @abc.abstractmethod
     def step(self, actions: np.ndarray, active: np.ndarray | None = None, restart: bool = True) -> HostStep:
-        """Step with actions (N, a), or (N,) integers for `Discrete`.
+        """Step with actions (N, a), or integers: (N,) for `Discrete`, (N, places) for `MultiDiscrete`.
 
         Slots where `active` (N,) is False are not simulated: they keep state and observation, earn and cost nothing.
         With `restart` False the caller wants no further episode before the next `reset`, so a slot whose episode ends
@@ -258,6 +293,10 @@ class HostEnv(abc.ABC):
 
     def use_threads(self, count: int) -> None:
         """Simulate on `count` threads from the next step on; any thread may call this. By default nothing happens."""
+        return None
+
+    def interrupt(self) -> None:
+        """Give up a step that another thread waits for, where that may take long; only `close` may follow."""
         return None
 
     def close(self) -> None:

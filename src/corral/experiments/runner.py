@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
 
+from corral.config import RunOptions
 from corral.errors import CorralError
 from corral.experiments import plan
 from corral.experiments.plan import Job
@@ -142,7 +143,7 @@ def _train(
     session = Session(program, begins)
     watcher = _Watcher(progress, session, config.iterations, deadline)
     try:
-        with make.from_config(config, how.threads) as sampler:
+        with make.from_config(config, RunOptions(threads=how.threads)) as sampler:
             trainer = Trainer([job.config for job in program], sampler)
             runs = [job.directory for job in program]
             made = loop.train_into(runs, trainer, watcher, how.checkpoint_every, resume=True)

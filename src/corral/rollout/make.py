@@ -1,13 +1,14 @@
 """Samplers for environments and for configurations: the one place that asks which kind an environment is."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
 from corral import devices, envs
-from corral.config import Config
+from corral.config import Config, RunOptions
 from corral.envs.contract import ConstraintSpec, Env, HostEnv
+from corral.envs.gymnasium.wrap import Cost, Unsendable, groups_from_gymnasium
 from corral.errors import require
 from corral.rollout.device import DeviceSampler
 from corral.rollout.host import HostSampler
@@ -21,18 +22,17 @@ def sampler(env: Env | HostEnv | Sampler) -> Sampler:
     return DeviceSampler(env) if isinstance(env, Env) else HostSampler([env])
 
 
-def from_config(config: Config, threads: int | None = None) -> Sampler:
+def from_config(config: Config, how: RunOptions | None = None) -> Sampler:
     """The sampler of a configuration: on the device for the Point and where there is an accelerator, else on threads.
 
-    A Gymnasium id brings the constraints that the configuration has limits for, on costs that it reports.
+    `how` has the threads, the workers and the Python of the environment. A Gymnasium id brings the constraints that the
+    configuration has limits for, on costs that it reports.
     """
     require_given(config)
-    task: dict[str, Any] = dict(config.task)
+    how, task = how or RunOptions(), dict[str, Any](config.task)
     if envs.is_gymnasium(config.env):
-        # Numbers of a configuration are floats; a parameter that counts something must be whole.
-        task = {name: int(value) if float(value).is_integer() else value for name, value in task.items()}
-        slots, costs = gymnasium_slots(config, config.horizon), gymnasium_constraints(config)
-        return HostSampler([envs.from_gymnasium(config.env, slots, costs, horizon=config.horizon, parameters=task)])
+        return of_gymnasium(config.env, config, how=how)
+    require(how.env_python is None, f"env_python is for Gymnasium's environments, and {config.env} is one of Corral's")
     if config.env.startswith("point-") or jax.default_backend() != "cpu":
         return DeviceSampler(envs.make(config.env, **task))
     # Twice the episodes that fill a batch if none ends early, so that most batches are one round of episodes.
@@ -40,7 +40,36 @@ def from_config(config: Config, threads: int | None = None) -> Sampler:
     # Two lanes on every machine, as results depend on their number.
     sizes = (slots - slots // 2, slots // 2)
     lanes = [envs.make_host(config.env, size, 1, **task) for size in sizes]
-    return HostSampler(lanes, threads or devices.cores())
+    return HostSampler(lanes, how.threads or devices.cores())
+
+
+def of_gymnasium(
+    env: str | Callable[[], Any], config: Config, costs: Sequence[Cost] | None = None, *, how: RunOptions
+) -> Sampler:
+    """The sampler of a Gymnasium id, or of a function that makes an environment, in two groups of copies.
+
+    The workers step one group while the policy is asked for the other. The number of workers changes no result.
+    """
+    parameters: dict[str, Any] | None = None
+    if isinstance(env, str):
+        # Numbers of a configuration are floats; a parameter that counts something must be whole.
+        parameters = {name: int(value) if float(value).is_integer() else value for name, value in config.task.items()}
+    slots = gymnasium_slots(config, config.horizon)
+    sizes = (slots - slots // 2, slots // 2)
+    workers = some_workers(slots) if how.workers is None else how.workers
+    given = (env, sizes, gymnasium_constraints(config), costs, config.horizon, parameters)
+    try:
+        return HostSampler(groups_from_gymnasium(*given, workers, how.env_python))
+    except Unsendable:
+        if how.workers is not None:
+            raise
+        return HostSampler(groups_from_gymnasium(*given))
+
+
+def some_workers(slots: int) -> int:
+    """How many processes step so many copies where nobody says: one per core with at least two copies, 0 for only one."""
+    workers = min(devices.cores(), slots // 2)
+    return workers if workers > 1 else 0
 
 
 def require_given(config: Config, given: Sequence[str] = ()) -> None:

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from corral import envs
-from corral.config import Config
-from corral.envs.contract import Box, Env, EnvSpec, HostEnv
+from corral.config import Config, RunOptions
+from corral.envs.contract import Env, EnvSpec, HostEnv, action_shape
 from corral.errors import require, require_finite, require_in
 from corral.rollout import make
 from corral.rollout.sampler import Sampler
@@ -73,10 +73,13 @@ class Given(NamedTuple):
         return replace(config, from_python=self.unnamed)
 
     @contextmanager
-    def opened(self, config: Config, threads: int | None = None) -> Iterator[Sampler]:
-        """The sampler of a run. What it made is closed at the end; an environment that was handed over stays open."""
+    def opened(self, config: Config, how: RunOptions) -> Iterator[Sampler]:
+        """The sampler of a run. What it made is closed at the end; an environment that was handed over stays open.
+
+        `how` has the threads, the workers and the Python of the environment.
+        """
         self._require_all(config)
-        sampler = make.sampler(self._environment(config, threads))
+        sampler = make.sampler(self._environment(config, how))
         try:
             yield sampler
         finally:
@@ -93,7 +96,7 @@ class Given(NamedTuple):
                 f"this run has the limits {limits or config.limit}: it cannot go on with {c.name} = {c.limit:g}",
             )
 
-    def _environment(self, config: Config, threads: int | None) -> Env | HostEnv | Sampler:
+    def _environment(self, config: Config, how: RunOptions) -> Env | HostEnv | Sampler:
         env = config.env if self.env is None else self.env
         functions = [c.cost for c in self.constraints if c.cost is not None]
         require(
@@ -107,16 +110,17 @@ class Given(NamedTuple):
         if isinstance(env, Env | HostEnv):
             return env
         if isinstance(env, str) and not functions:
-            return make.from_config(replace(config, env=env, from_python=()), threads)
+            return make.from_config(replace(config, env=env, from_python=()), how)
         single = is_environment(env)
         require(
             isinstance(env, str) or single or callable(env),
             f"env must be a name, an environment or a function that makes one, got {type(env).__name__}",
         )
-        slots = 1 if single else make.gymnasium_slots(config, config.horizon)
-        specs, parameters = make.gymnasium_constraints(config), config.task if isinstance(env, str) else None
-        made = (lambda: env) if single else env
-        return envs.from_gymnasium(made, slots, specs, functions or None, config.horizon, parameters)
+        if not single:
+            return make.of_gymnasium(env, config, functions or None, how=how)
+        return envs.from_gymnasium(
+            lambda: env, 1, make.gymnasium_constraints(config), functions or None, config.horizon
+        )
 
 
 def given(env: Any = None, constraints: Sequence[Constraint] | Constraint = (), net: Any = None) -> Given:
@@ -149,8 +153,7 @@ def _check(constraints: Sequence[Constraint]) -> None:
 def _check_shapes(env: Env) -> None:
     """Require that the environment hands out the shapes that its spec states."""
     spec: EnvSpec = env.spec
-    continuous = isinstance(spec.action, Box)
-    action = jax.ShapeDtypeStruct((spec.action.size,) if continuous else (), jnp.float32 if continuous else jnp.int32)
+    action = jax.ShapeDtypeStruct(*action_shape(spec.action))
     state, obs = jax.eval_shape(env.reset, jax.random.key(0))
     _, out = jax.eval_shape(env.step, state, action)
     o, m = spec.observation_size, len(spec.constraints)

@@ -8,7 +8,7 @@ import abc
 import contextlib
 import secrets
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -276,6 +276,8 @@ def run(
     seeds: int = 1,
     checkpoint_every: int = 10,
     threads: int | None = None,
+    workers: int | None = None,
+    env_python: Path | None = None,
     overwrite: bool = False,
     services: Sequence[Service] = (),
     watcher: Watcher | None = None,
@@ -286,9 +288,15 @@ def run(
     """
     folders.require_free(directory, overwrite)
     options = RunOptions(
-        seeds=seeds, checkpoint_every=checkpoint_every, threads=threads, log=tuple(services), overwrite=overwrite
+        seeds=seeds,
+        checkpoint_every=checkpoint_every,
+        threads=threads,
+        workers=workers,
+        env_python=env_python,
+        log=tuple(services),
+        overwrite=overwrite,
     )
-    with make.from_config(config, threads) as sampler:
+    with make.from_config(config, options) as sampler:
         trainer = Trainer(each_seed(config, seeds), sampler)
         return begin(trainer, directory, options, watcher or Watcher(), Also(loggers.chosen(services)))
 
@@ -321,14 +329,17 @@ def resume(
     iterations: int | None = None,
     checkpoint_every: int | None = None,
     threads: int | None = None,
+    workers: int | None = None,
+    env_python: Path | None = None,
     watcher: Watcher | None = None,
 ) -> Run:
     """Go on with a run that was interrupted or killed, bit for bit as if it had not been.
 
-    `iterations` takes the place of the number of iterations in its configuration; checkpoints come as often and threads are
-    as many as before, unless told otherwise.
+    `iterations` takes the place of the number of iterations in its configuration; checkpoints come as often, threads
+    and workers are as many, and the Python of the environment is the same as before, unless told otherwise.
     """
-    with reopened(directory, Given(), iterations, threads) as (runs, trainer):
+    told = {"threads": threads, "workers": workers, "env_python": env_python}
+    with reopened(directory, Given(), iterations, told) as (runs, trainer):
         options = runs[0].options()
         also = Also(loggers.chosen(options.log))
         every = checkpoint_every or options.checkpoint_every
@@ -337,9 +348,12 @@ def resume(
 
 @contextmanager
 def reopened(
-    directory: Path, given: Given, iterations: int | None, threads: int | None
+    directory: Path, given: Given, iterations: int | None, told: Mapping[str, Any]
 ) -> Iterator[tuple[list[RunDirectory], Trainer]]:
-    """The seeds of a run that is there, and their trainer; `given` is what the run had from Python."""
+    """The seeds of a run that is there, and their trainer.
+
+    `given` is what the run had from Python; `told` are options that take the place of the run's where they are not None.
+    """
     runs = RunDirectory.find(directory)
     configs = [folder.config() for folder in runs]
     options = runs[0].options()
@@ -349,7 +363,7 @@ def reopened(
             iterations >= max(done, 1), f"iterations must be at least {max(done, 1)}, which are done, got {iterations}"
         )
         configs = [replace(config, iterations=iterations) for config in configs]
-    with given.opened(configs[0], threads or options.threads) as sampler:
+    with given.opened(configs[0], replace(options, **{k: v for k, v in told.items() if v is not None})) as sampler:
         trainer = Trainer(configs, sampler, given.net)
         if iterations is not None:
             for folder, config in zip(runs, configs, strict=True):

@@ -8,6 +8,7 @@ differently with other padding, so they follow from the batch before alone, and 
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -19,7 +20,6 @@ from corral.config import Config, require_one_each
 from corral.envs.contract import Env, EnvSpec, HostEnv
 from corral.errors import CorralError, require
 from corral.learning.estimate import Batch
-from corral.learning.networks import Policy
 from corral.learning.update import LearnerState
 from corral.rollout import make
 from corral.rollout.sampler import Order, Sampler, take
@@ -80,7 +80,7 @@ class Trainer:
         batch = self.sampler.first_look(run.policy, self.config.batch_size)
         policy = jax.device_put(run.policy)
         seen = policy.normalizer.updated(jnp.asarray(batch.obs), jnp.asarray(batch.valid, jnp.float32))
-        begun: LearnerState = jax.device_get(run._replace(policy=Policy(policy.net, policy.log_std, seen)))
+        begun: LearnerState = jax.device_get(run._replace(policy=replace(policy, normalizer=seen)))
         return begun
 
     def state_of(self, state: State, i: int) -> LearnerState:
