@@ -42,7 +42,11 @@ def test_a_configuration_survives_the_file_exactly(tmp_path, config):
 
 
 def test_the_file_holds_every_field_with_its_explanation(tmp_path):
-    save(ODD, tmp_path / "config.toml", RunOptions(Path("x"), seeds=3, threads=2, overwrite=True, json=True))
+    save(
+        ODD,
+        tmp_path / "config.toml",
+        RunOptions(Path("x"), seeds=3, threads=2, env_python=Path("/p"), overwrite=True, json=True),
+    )
     text = (tmp_path / "config.toml").read_text()
     content = tomllib.loads(text)
 
@@ -55,9 +59,9 @@ def test_the_file_holds_every_field_with_its_explanation(tmp_path):
                 assert table[f.name] == (list(part) if isinstance(part, tuple) else part)
 
     check(ODD, content)
-    assert content["run"] == {"seeds": 3, "checkpoint_every": 10, "threads": 2, "log": []}
+    assert content["run"] == {"seeds": 3, "checkpoint_every": 10, "threads": 2, "env_python": "/p", "log": []}
     assert "# Mean KL divergence allowed per update.\ndelta = 5e-324\n" in text
-    assert load_options(tmp_path / "config.toml") == RunOptions(seeds=3, threads=2)
+    assert load_options(tmp_path / "config.toml") == RunOptions(seeds=3, threads=2, env_python=Path("/p"))
 
 
 def test_the_environment_alone_gives_its_preset():
@@ -89,7 +93,8 @@ def test_every_field_is_a_flag():
         "--gae 0.7 --cost-gae 0.6 --no-time-limit-ends --shape-costs --task y_lim 3 bombs 2 --seed 5 --algo.nu 1000 "
         "--algo.rate 0.5 --trust.delta 0.02 --trust.cg-iterations 5 --trust.fisher-fraction 0.5 --networks.hidden 8 "
         "--networks.activation relu --networks.normalize-observations --critic.method adam --critic.sees-time "
-        "--shaping.horizon 3 --out here --seeds 4 --checkpoint-every 2 --threads 1 --json"
+        "--shaping.horizon 3 --out here --seeds 4 --checkpoint-every 2 --threads 1 --workers 3 "
+        "--env-python other/python --json"
     )
     config, options = train_options(argv.split())
     assert config == Config(
@@ -111,7 +116,7 @@ def test_every_field_is_a_flag():
         task={"y_lim": 3.0, "bombs": 2.0},
         seed=5,
     )
-    assert options == RunOptions(Path("here"), 4, 2, 1, False, True)
+    assert options == RunOptions(Path("here"), 4, 2, 1, 3, Path("other/python").absolute(), json=True)
 
 
 def test_flags_win_over_the_file_and_the_file_over_the_preset(tmp_path):

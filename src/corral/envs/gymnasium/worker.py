@@ -7,6 +7,7 @@ This file needs NumPy and Gymnasium, or Safety-Gymnasium, and nothing of Corral:
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import os
 import pickle
@@ -20,13 +21,30 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn
 
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Nothing is printed meanwhile, not even by libraries."""
+    before, nothing = [os.dup(1), os.dup(2)], os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nothing, number)
+    try:
+        yield
+    finally:
+        for number in (1, 2):
+            os.dup2(before[number - 1], number)
+        for file in (*before, nothing):
+            os.close(file)
+
+
 NO_GYMNASIUM = 3
 """The exit status where this Python lacks a package."""
 
 try:
-    import gymnasium
-    import numpy as np
-    from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple, flatdim, flatten
+    with _hushed() if __name__ == "__main__" else nullcontext():  # packages that announce themselves
+        import gymnasium
+        import numpy as np
+        from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple, flatdim, flatten
 except ImportError as error:
     if __name__ != "__main__":
         raise
@@ -89,28 +107,33 @@ def rows_in(memory: Any, offset: int, count: int, shape: dict[str, Any]) -> tupl
 
 
 def make(given: Any, name: str, parameters: dict[str, Any]) -> Any:
-    """Make an environment, given by its id or Gymnasium's specification of it: Gymnasium's, or else Safety-Gymnasium's."""
+    """Make an environment, given by its id `name` or Gymnasium's specification of it: Gymnasium's or Safety-Gymnasium's."""
     try:
-        try:
-            return gymnasium.make(given, **parameters)
-        except gymnasium.error.UnregisteredEnv:
-            safety = _safety_gymnasium()
-            if safety is None:
-                raise
-            return safety.make(name, **parameters)
+        maker = gymnasium
+        if isinstance(given, str):
+            given = _specification(name)
+        # Gymnasium has those of Safety-Gymnasium in its list too, but cannot make them: they return six values.
+        if str(given.entry_point).startswith("safety_gymnasium"):
+            maker, given = importlib.import_module("safety_gymnasium"), given.id
+        return maker.make(given, **parameters)
     except Exception as error:
-        hint = ""
-        if name.startswith("Safety") and _safety_gymnasium() is None:
-            hint = ". Safety-Gymnasium needs a Python of its own: `corral safety-gymnasium DIR` sets it up"
-        raise Trouble("Gymnasium cannot make %s: %s%s" % (name, error or type(error).__name__, hint)) from error
+        raise Trouble("Gymnasium cannot make %s: %s" % (name, error or type(error).__name__)) from error
 
 
-def _safety_gymnasium() -> Any:
+def _specification(name: str) -> Any:
+    """What Gymnasium's list, or else Safety-Gymnasium's, says of an id, after importing the module before its colon."""
+    module, _, bare = name.rpartition(":")
+    if module:
+        importlib.import_module(module)
     try:
-        import safety_gymnasium
-    except ImportError:
-        return None
-    return safety_gymnasium
+        return gymnasium.spec(bare)
+    except gymnasium.error.UnregisteredEnv as error:
+        try:
+            importlib.import_module("safety_gymnasium")
+        except ImportError:
+            hint = ". Safety-Gymnasium needs a Python of its own: `corral safety-gymnasium DIR` sets it up"
+            raise Trouble(str(error) + (hint if bare.startswith("Safety") else "")) from error
+        return gymnasium.spec(bare)
 
 
 def describe(env: Any) -> dict[str, Any]:
@@ -396,21 +419,6 @@ def report(reply: int, error: BaseException, slot: int | None) -> None:
     trace = "" if own else "".join(traceback.format_exception(type(error), error, error.__traceback__))
     text = json.dumps({"message": said, "traceback": trace, "slot": slot}).encode()
     _write(reply, TROUBLE + LENGTH.pack(len(text)) + text)
-
-
-@contextmanager
-def _hushed() -> Iterator[None]:
-    """Nothing is printed meanwhile, not even by libraries."""
-    before, nothing = [os.dup(1), os.dup(2)], os.open(os.devnull, os.O_WRONLY)
-    for number in (1, 2):
-        os.dup2(nothing, number)
-    try:
-        yield
-    finally:
-        for number in (1, 2):
-            os.dup2(before[number - 1], number)
-        for file in (*before, nothing):
-            os.close(file)
 
 
 def _read(source: int, size: int) -> bytes:
