@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corral.cli.flags import parse
-from corral.cli.progress import say
+from corral.display.progress import say
 from corral.errors import CorralError, require
 
 PACKAGE = "safety-gymnasium==1.0.0"

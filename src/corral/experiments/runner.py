@@ -82,8 +82,8 @@ class TimeIsUp(CorralError):
 
 
 @contextmanager
-def alone(out: Path) -> Iterator[None]:
-    """Lock a folder of results for this process: two processes would write each other's runs."""
+def alone(out: Path) -> Iterator[Path]:
+    """Lock a folder of results for this process: two processes would write each other's runs; yields the lock's file."""
     out.mkdir(parents=True, exist_ok=True)
     with open(out / ".lock", "w") as file:
         try:
@@ -91,7 +91,7 @@ def alone(out: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise CorralError(f"another process is working on {out}: wait for it, or choose another --out") from None
-        yield
+        yield out / ".lock"
 
 
 def run(jobs: Sequence[Job], progress: Progress, how: How) -> Outcome:
