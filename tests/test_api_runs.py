@@ -113,6 +113,7 @@ def test_a_run_with_things_from_python_is_evaluated_with_them_and_says_what_it_l
     assert "Slide" in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_network_of_one_s_own_is_asked_for_again(tmp_path):
     net = eqx.nn.MLP(1, 1, 4, 1, key=jax.random.key(0))
     result = corral.train(Walk(), net=net, out=tmp_path, **WALK)
@@ -122,6 +123,7 @@ def test_a_network_of_one_s_own_is_asked_for_again(tmp_path):
     np.testing.assert_array_equal(again.policy(np.ones(1)), result.policy(np.ones(1)))
 
 
+@pytest.mark.slow
 def test_limits_by_name_are_saved_and_those_left_out_stay(tmp_path):
     result = corral.train(Walk(), constraints=corral.Constraint("far", 0.5), out=tmp_path, **WALK)
     assert result.metrics["limit_near"].tolist() == [2.0] * 3
@@ -131,6 +133,7 @@ def test_limits_by_name_are_saved_and_those_left_out_stay(tmp_path):
         corral.train(Walk(), constraints=corral.Constraint("fear", 0.5), **WALK)
 
 
+@pytest.mark.slow
 def test_a_discount_of_one_constraint_is_saved_and_used(tmp_path):
     """Walk costs 1 where |x| > 1; with a discount of 0 only the first step counts, which costs nothing from near 0."""
     none = corral.Constraint("near", 2.0, discount=0.0)
@@ -141,6 +144,7 @@ def test_a_discount_of_one_constraint_is_saved_and_used(tmp_path):
     assert np.all(result.metrics["cost_near"] < plain.metrics["cost_near"])
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_run_in_a_folder_with_everything_saved_and_its_results(tmp_path):
     class Press(loop.Watcher):
         def update(self, row):
@@ -161,6 +165,7 @@ def test_a_folder_in_use_is_refused_before_the_environment_is_made(tmp_path):
         corral.train(lambda: 1 / 0, out=tmp_path, **SLIDE)
 
 
+@pytest.mark.slow
 def test_compiled_programs_of_python_are_kept_too(monkeypatch):
     made = []
     monkeypatch.setattr("corral.devices.prepare", lambda: made.append(1))
@@ -204,6 +209,7 @@ def test_a_logger_of_one_s_own_hears_every_seed_and_is_closed(heard, tmp_path):
             assert numbers[seed, k] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_tells_loggers_how_far_it_had_got_and_by_the_same_id(tmp_path):
     ids = []
 
@@ -224,6 +230,7 @@ def test_a_resumed_run_tells_loggers_how_far_it_had_got_and_by_the_same_id(tmp_p
     assert second[1] == 1
 
 
+@pytest.mark.slow
 def test_a_logger_that_fails_ends_the_training_with_everything_saved(tmp_path):
     class Broken(corral.Logger):
         def __init__(self, run):
@@ -347,6 +354,7 @@ def test_costs_of_a_gymnasium_id_are_named_on_the_command_line_and_known_to_all_
         del gymnasium.registry["tests/Two-v0"]
 
 
+@pytest.mark.slow
 def test_a_horizon_is_a_setting_of_the_run(tmp_path):
     config = dict(SLIDE) | {"horizon": 3}
     corral.train(Slide, corral.CPO(), corral.Constraint("cost", 4.0), out=tmp_path, **config)
