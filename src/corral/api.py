@@ -15,6 +15,7 @@ from corral import envs, presets
 from corral.config import Algorithm, Config, Networks, RunOptions
 from corral.envs.contract import Box, ConstraintSpec, Discrete, Env, EnvSpec, HostEnv
 from corral.envs.gymnasium import spaces
+from corral.envs.gymnasium.vector import from_vector, is_vector
 from corral.errors import require, require_finite, require_in
 from corral.learning import distributions
 from corral.learning.networks import Policy, make_policy
@@ -140,12 +141,12 @@ def train(
 ) -> Result:
     """Train a policy and return it with its metrics.
 
-    `env` is a name from `corral envs`, a Gymnasium id, a Gymnasium environment, a function that makes one (it is called
-    several times, for copies side by side), or an environment of Corral's own contract. `algo` is an algorithm with its
-    settings, such as `corral.CPO()`, or one of your own (docs/your-own-algorithm.md). `constraints` are needed where the
-    environment does not bring its own; `horizon` where a Gymnasium environment states no time limit. `net` replaces the
-    policy's network by an Equinox module from an observation to an action, or from (n, o) to (n, actions). Further
-    keywords are fields of `corral.Config`, such as gamma=0.99 or trust={"delta": 0.02}.
+    `env` is a name from `corral envs`, a Gymnasium id, a Gymnasium environment, single or vectorised, a function that
+    makes one (it is called several times, for copies side by side), or an environment of Corral's own contract. `algo`
+    is an algorithm with its settings, such as `corral.CPO()`, or one of your own (docs/your-own-algorithm.md).
+    `constraints` are needed where the environment does not bring its own; `horizon` where a Gymnasium environment states
+    no time limit. `net` replaces the policy's network by an Equinox module from an observation to an action, or from (n,
+    o) to (n, actions). Further keywords are fields of `corral.Config`, such as gamma=0.99 or trust={"delta": 0.02}.
 
     `workers` processes step the copies of a Gymnasium environment: None is one per core, 0 steps them in this process. The
     result is the same. `env_python` is another Python whose Gymnasium, or Safety-Gymnasium, has the environment of this id.
@@ -234,6 +235,8 @@ def _environment(
         "either every constraint has a cost function or none has: the costs come from one place",
     )
     specs = [ConstraintSpec(c.name, float(c.limit), discount=c.discount) for c in constraints]
+    if is_vector(env):
+        return from_vector(env, specs, given or None, horizon)
     if single:
         return envs.from_gymnasium(lambda: env, 1, specs, given or None, horizon)
     return make.of_gymnasium(env, config, specs, given or None, horizon, how=how)

@@ -220,6 +220,9 @@ class HostStep(NamedTuple):
     """(N, o): the last observation of the episode where one ended, elsewhere equal to `obs`."""
     broken: np.ndarray
     """(N,) bool: as in `Timestep`."""
+    counted: np.ndarray | None = None
+    """(N,) bool: False where this was no step, but the start of a slot's episode, of which `obs` is the first observation;
+    None: all were steps."""
 
 
 @partial(jax.jit, static_argnums=0)
