@@ -230,7 +230,7 @@ def test_every_command_parses(page, line, request):
     elif command == "train":
         flags.train_options(args)
     else:
-        flags.parse(importlib.import_module(f"corral.cli.{command}").Config, args, command)
+        flags.parse(importlib.import_module(f"corral.cli.{command.replace('-', '_')}").Config, args, command)
 
 
 def test_the_table_of_environments_is_the_one_that_corral_envs_prints(capsys, monkeypatch):

@@ -15,7 +15,7 @@ environment, decides whether a time limit counts as the end for the value functi
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -23,6 +23,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
+
+
+@lru_cache
+def _bounds(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[np.ndarray, ...]:
+    """Lower and upper bounds of actions, where there are both, and where such a range starts and how wide it is."""
+    lowest, highest = np.asarray(low, np.float32), np.asarray(high, np.float32)
+    both = np.isfinite(lowest) & np.isfinite(highest)
+    width = np.subtract(highest, lowest, where=both, out=np.zeros_like(lowest))
+    return lowest, highest, both, np.where(both, lowest, 0), width
 
 
 @dataclass(frozen=True)
@@ -42,12 +51,10 @@ class Box:
 
         Numbers with two bounds are mapped from [-1, 1] onto their range and clipped; others are clipped to a bound, if any.
         """
-        if self.low is not None:
-            low, high = np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
-            both = np.isfinite(low) & np.isfinite(high)
-            start, width = np.where(both, low, 0), np.subtract(high, low, where=both, out=np.zeros_like(low))
+        if self.low is not None and self.high is not None:
+            low, high, both, start, width = _bounds(self.low, self.high)
             mapped = start + (np.clip(actions, -1, 1) + 1) / 2 * width
-            actions = np.where(both, mapped, np.clip(actions, low, high))
+            actions = mapped if both.all() else np.where(both, mapped, np.clip(actions, low, high))
         return actions if self.shape is None else actions.reshape(*actions.shape[:-1], *self.shape)
 
 
@@ -248,6 +255,9 @@ class HostStep(NamedTuple):
     """(N, o): the last observation of the episode where one ended, elsewhere equal to `obs`."""
     broken: np.ndarray
     """(N,) bool: as in `Timestep`."""
+    counted: np.ndarray | None = None
+    """(N,) bool: False where this was no step, but the start of a slot's episode, of which `obs` is the first observation;
+    None: all were steps."""
 
 
 @partial(jax.jit, static_argnums=0)

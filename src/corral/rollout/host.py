@@ -181,7 +181,8 @@ def _play(
     active = np.arange(n) < episodes
     started = int(active.sum())
     age = np.zeros(n, np.int32)
-    limit = spec.horizon * -(-episodes // n) + spec.horizon
+    rounds = -(-episodes // n)
+    limit = spec.horizon * rounds + spec.horizon + rounds  # some environments need a step to start an episode
     log: list[tuple[np.ndarray, ...]] = []
     arrays, structure = jax.tree.flatten(policy)
     ask = _Question(structure, distributions.mode if deterministic else distributions.act)
@@ -191,7 +192,8 @@ def _play(
         if over.is_set():
             raise _Dropped
         out, following = env.step_and_ask(action, active, started < episodes, ask, arrays, *next(chance))
-        ended = active & (out.terminated | out.truncated)
+        stepped = active if out.counted is None else active & out.counted
+        ended = stepped & (out.terminated | out.truncated)
         log.append(
             (
                 obs,
@@ -199,15 +201,15 @@ def _play(
                 out.reward,
                 out.costs,
                 age.copy(),
-                active,
+                stepped,
                 ended,
                 out.truncated & ~out.terminated,
                 out.broken,
                 out.final_obs,
             )
         )
-        _refuse_endless(spec.name, age, active & ~ended, spec.horizon)
-        age = np.where(ended, 0, age + 1).astype(np.int32)
+        _refuse_endless(spec.name, age, stepped & ~ended, spec.horizon)
+        age = np.where(ended, 0, age + stepped).astype(np.int32)
         # Give out the episodes that are left, slot by slot; the others that ended rest.
         takes = ended & (np.cumsum(ended) <= episodes - started)
         started += int(takes.sum())

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from corral import envs
 from corral.config import Config, RunOptions
 from corral.envs.contract import Env, EnvSpec, HostEnv, action_shape
+from corral.envs.gymnasium.vector import from_vector, is_vector
 from corral.errors import require, require_finite, require_in
 from corral.rollout import make
 from corral.rollout.sampler import Sampler
@@ -116,11 +117,12 @@ class Given(NamedTuple):
             isinstance(env, str) or single or callable(env),
             f"env must be a name, an environment or a function that makes one, got {type(env).__name__}",
         )
-        if not single:
-            return make.of_gymnasium(env, config, functions or None, how=how)
-        return envs.from_gymnasium(
-            lambda: env, 1, make.gymnasium_constraints(config), functions or None, config.horizon
-        )
+        specs = make.gymnasium_constraints(config)
+        if is_vector(env):
+            return from_vector(env, specs, functions or None, config.horizon)
+        if single:
+            return envs.from_gymnasium(lambda: env, 1, specs, functions or None, config.horizon)
+        return make.of_gymnasium(env, config, functions or None, how=how)
 
 
 def given(env: Any = None, constraints: Sequence[Constraint] | Constraint = (), net: Any = None) -> Given:

@@ -18,7 +18,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NoReturn
 
 
@@ -193,19 +193,19 @@ def flat(name: str, space: Any, obs: Any, size: int) -> np.ndarray:
     return found
 
 
-def stepped(name: str, env: Any, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-    """The five values of a step; a sixth, the cost that Safety-Gymnasium returns, goes into `info["cost"]`."""
-    values: Any = env.step(action)
-    if not isinstance(values, (tuple, list)) or len(values) not in (5, 6):
+def five(name: str, values: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    """The five values of a step; a sixth, the cost that Safety-Gymnasium returns third, goes into `info["cost"]`."""
+    if isinstance(values, (tuple, list)) and len(values) == 5:
+        obs, reward, terminated, truncated, info = values
+    elif isinstance(values, (tuple, list)) and len(values) == 6:
+        obs, reward, cost, terminated, truncated, info = values
+        info = dict(info, cost=cost) if isinstance(info, dict) else info
+    else:
         got = len(values) if isinstance(values, (tuple, list)) else type(values).__name__
         raise Trouble("%s: step must return five values, or six with the cost third, got %s" % (name, got))
-    obs, reward, *_ = values
-    terminated, truncated, info = values[-3:]
     if not isinstance(info, dict):
         raise Trouble("%s: the last value of step must be a dict, got %s" % (name, type(info).__name__))
-    if len(values) == 6:
-        info = dict(info, cost=values[2])
-    return obs, number(name, "the reward", reward), bool(terminated), bool(truncated), info
+    return obs, reward, terminated, truncated, info
 
 
 def number(name: str, what: str, value: Any) -> float:
@@ -250,12 +250,16 @@ class Copies:
         self, envs: list[Any], first: int, rows: Rows, names: list[str], horizon: int, prices: list[Callable] | None
     ) -> None:
         self.at = 0
-        """The slot that is being stepped or reset, for messages."""
-        self._envs, self._first, self._rows = envs, first, rows
+        """The copy that is being stepped or reset, for messages."""
+        self.first = first
+        self._envs, self._rows = envs, rows
         self._names, self._horizon, self._prices = names, horizon, prices
+        self._priced = ["the cost of " + name for name in names]
         stated = getattr(envs[0], "spec", None)
         self._name = stated.id if stated else type(envs[0]).__name__
         self._space, self._size = envs[0].observation_space, rows.obs.shape[1]
+        plain = isinstance(self._space, Box) and len(self._space.shape) == 1
+        self._plain = self._space.shape if plain else None  # of observations that are vectors already
         self._whole = isinstance(envs[0].action_space, Discrete)
         self._seed = 0
         self._episodes, self._steps = [0] * len(envs), [0] * len(envs)
@@ -271,31 +275,43 @@ class Copies:
 
     def step(self) -> None:
         """Step the active slots; the others earn and cost nothing."""
-        rows, name = self._rows, self._name
+        rows, envs = self._rows, self._envs
+        active = np.flatnonzero(rows.active).tolist()
+        # First all steps, then what came of them, for all copies together where that can be: a bare loop takes 40 µs for a
+        # step of HalfCheetah-v5, and one that also writes each number into its array takes a third more.
+        actions: Any = rows.actions.tolist() if self._whole else list(rows.actions.copy())
+        returned = []
+        for self.at in active:
+            returned.append(envs[self.at].step(actions[self.at]))
+        for array in (rows.reward, rows.costs, rows.terminated, rows.truncated):
+            array[:] = 0
+        over = self._take_down(active, actions, returned) if active else []
         rows.final_obs[:] = rows.obs
-        for empty in (rows.reward, rows.costs, rows.terminated, rows.truncated):
-            empty[:] = 0
-        over = []
-        for i in np.flatnonzero(rows.active).tolist():
-            self.at = self._first + i
-            action = int(rows.actions[i]) if self._whole else rows.actions[i].copy()
-            obs, reward, terminated, truncated, info = stepped(name, self._envs[i], action)
-            rows.final_obs[i] = rows.obs[i] = flat(name, self._space, obs, self._size)
-            rows.reward[i] = reward
-            if self._names:
-                rows.costs[i] = self._price(self._latest[i], action, obs, info)
-            self._latest[i] = self._kept(obs)
-            self._steps[i] += 1
-            rows.terminated[i] = terminated
-            rows.truncated[i] = (truncated or self._steps[i] >= self._horizon) and not terminated
-            if rows.terminated[i] or rows.truncated[i]:
-                over.append(i)
         self._require_finite()
         for i in over:
             self._episodes[i] += 1
             self._begin(i)
         if over:
             self._require_finite()
+
+    def _take_down(self, active: list[int], actions: Any, returned: list[Any]) -> list[int]:
+        """Write what the steps of the active copies returned into their rows; the copies whose episodes are over."""
+        rows, name, over, values = self._rows, self._name, [], []
+        for self.at, each in zip(active, returned):
+            values.append(five(name, each))
+        seen, rewards, terminations, truncations, infos = zip(*values)
+        self._see(active, seen)
+        rows.reward[active] = self._numbers("the reward", active, rewards)
+        if self._names:
+            costs = self._costs(active, actions, seen, infos)
+            for k, what in enumerate(self._priced):
+                rows.costs[active, k] = self._numbers(what, active, [each[k] for each in costs])
+        for i, terminated, truncated in zip(active, terminations, truncations):
+            self._steps[i] += 1
+            if terminated or truncated or self._steps[i] >= self._horizon:
+                rows.terminated[i], rows.truncated[i] = bool(terminated), not terminated
+                over.append(i)
+        return over
 
     def close(self) -> None:
         """Close the environments."""
@@ -304,15 +320,37 @@ class Copies:
 
     def _begin(self, i: int) -> None:
         """Start the slot's next episode."""
-        self.at = self._first + i
-        stream = np.random.SeedSequence((self._seed, self.at, self._episodes[i]))
+        self.at = i
+        stream = np.random.SeedSequence((self._seed, self.first + i, self._episodes[i]))
         begun = self._envs[i].reset(seed=int(stream.generate_state(1)[0]))
         if not (isinstance(begun, tuple) and len(begun) == 2 and isinstance(begun[1], dict)):
             message = "%s: reset must return an observation and a dict, got %s"
             raise Trouble(message % (self._name, type(begun).__name__))
+        self._see([i], [begun[0]])
         self._latest[i] = self._kept(begun[0])
-        self._rows.obs[i] = flat(self._name, self._space, begun[0], self._size)
         self._steps[i] = 0
+
+    def _see(self, slots: list[int], seen: Any) -> None:
+        """Write down the observations of these copies, flattened."""
+        if self._plain is not None:
+            with suppress(ValueError):  # not all of one shape
+                rows = np.asarray(seen)
+                if rows.shape[1:] == self._plain and rows.dtype == self._space.dtype:
+                    self._rows.obs[slots] = rows
+                    return
+        for self.at, obs in zip(slots, seen):
+            self._rows.obs[self.at] = flat(self._name, self._space, obs, self._size)
+
+    def _numbers(self, what: str, slots: list[int], values: Any) -> Any:
+        """Rewards or costs of these copies as numbers."""
+        with suppress(TypeError, ValueError):
+            found = np.asarray(values, float)
+            if found.shape == (len(slots),):
+                return found
+        each = []
+        for self.at, value in zip(slots, values):
+            each.append(number(self._name, what, value))
+        return each
 
     def _kept(self, obs: Any) -> Any:
         """A copy for the cost functions, which get it one step later: the environment may have changed its array by then."""
@@ -320,13 +358,17 @@ class Copies:
             return None
         return obs.copy() if isinstance(obs, np.ndarray) else copy.deepcopy(obs)
 
-    def _price(self, obs: Any, action: Any, next_obs: Any, info: dict[str, Any]) -> list[float]:
-        """The costs of one step, one per constraint."""
-        if self._prices is None:
-            found = reported(self._name, self._names, info)
-        else:
-            found = [price(obs, action, next_obs, info) for price in self._prices]
-        return [number(self._name, "the cost of " + name, cost) for name, cost in zip(self._names, found)]
+    def _costs(self, slots: list[int], actions: Any, seen: Any, infos: Any) -> list[list[Any]]:
+        """The costs of the steps of these copies, one per constraint."""
+        found = []
+        for self.at, obs, info in zip(slots, seen, infos):
+            if self._prices is None:
+                found.append(reported(self._name, self._names, info))
+            else:
+                before, action = self._latest[self.at], actions[self.at]
+                found.append([price(before, action, obs, info) for price in self._prices])
+                self._latest[self.at] = self._kept(obs)
+        return found
 
     def _require_finite(self) -> None:
         """Refuse NaN and infinity; rows of slots that rest are finite."""
@@ -334,7 +376,7 @@ class Copies:
         for name, values in (("observation", rows.obs), ("reward", rows.reward), ("costs", rows.costs)):
             if not np.isfinite(values).all():
                 i, *where = np.argwhere(~np.isfinite(values))[0]
-                self.at = self._first + int(i)
+                self.at = int(i)
                 message = "%s handed out %s as %s after %d steps of an episode"
                 raise Trouble(message % (self._name, values[(i, *where)], name, self._steps[i]))
 
@@ -342,6 +384,8 @@ class Copies:
 def in_slots(made: Callable[[], Any], count: int) -> list[Any]:
     """`count` environments, each a new one."""
     found = [made() for _ in range(count)]
+    if isinstance(found[0], gymnasium.vector.VectorEnv):
+        raise Trouble("%s steps many copies already: hand it over itself, not a function" % type(found[0]).__name__)
     if len(set(map(id, found))) < count:
         raise Trouble(
             "the function that makes %s must make a new one each time it is called: it returned the same one twice. To "
@@ -391,8 +435,8 @@ class Worker:
                 else:
                     self._attach(json.loads(_read(self._commands, following).decode()))
             except Exception as error:
-                at = self._groups[group].at if group in self._groups else None
-                report(self._replies[group], error, at)
+                own = self._groups.get(group)
+                report(self._replies[group], error, None if own is None else own.first + own.at)
             else:
                 os.write(self._replies[group], DONE)
         for env in self._envs:

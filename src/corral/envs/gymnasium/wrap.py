@@ -89,17 +89,17 @@ def groups_from_gymnasium(
         name = make if isinstance(make, str) else getattr(make, "__name__", type(make).__name__)
         crew = Crew(name, given, names, parcel, sizes, max(workers, 1), python)
         try:
-            spec = _spec(crew.description, constraints, horizon)
+            spec = spec_of(crew.description, constraints, horizon)
             crew.share(_shape(crew.description, spec))
         except BaseException:
             crew.close()
             raise
         return [_GymnasiumHost(spec, rows, _Away(crew, group)) for group, rows in enumerate(crew.rows)]
-    with _in_words():
+    with in_words():
         made = make if callable(make) else lambda: worker.make(make, make, given)
         envs = worker.in_slots(made, sum(sizes))
         description = worker.describe(envs[0])
-    spec, lock, groups = _spec(description, constraints, horizon), threading.Lock(), []
+    spec, lock, groups = spec_of(description, constraints, horizon), threading.Lock(), []
     shape = _shape(description, spec)
     for size in sizes:
         own, envs = envs[:size], envs[size:]
@@ -126,7 +126,7 @@ def _parcel(make: str | Callable[[], Any], prices: list[Cost] | None) -> bytes:
         ) from error
 
 
-def _spec(said: Mapping[str, Any], constraints: Sequence[ConstraintSpec], horizon: int | None) -> EnvSpec:
+def spec_of(said: Mapping[str, Any], constraints: Sequence[ConstraintSpec], horizon: int | None) -> EnvSpec:
     """The facts about an environment that describes itself (`worker.describe`)."""
     name = said["name"]
     horizon = said["max_episode_steps"] if horizon is None else horizon
@@ -170,11 +170,11 @@ class _Here:
         self._copies, self._lock = copies, lock
 
     def reset(self, seed: int) -> None:
-        with self._lock, _in_words():
+        with self._lock, in_words():
             self._copies.reset(seed)
 
     def step(self) -> None:
-        with self._lock, _in_words():
+        with self._lock, in_words():
             self._copies.step()
 
     def interrupt(self) -> None:
@@ -237,7 +237,7 @@ class _GymnasiumHost(HostEnv):
 
 
 @contextlib.contextmanager
-def _in_words() -> Iterator[None]:
+def in_words() -> Iterator[None]:
     """Troubles of environments as errors of Corral."""
     try:
         yield
