@@ -1,4 +1,4 @@
-"""An environment in JAX: a boat crosses a river, and each step in the current's middle costs 1. All of it runs on the device."""
+"""An environment in JAX: a boat crosses a river, and each step in the middle costs 1. All runs on the device."""
 
 import sys
 

@@ -169,13 +169,13 @@ def train(
 ) -> Result | list[Result]:
     """Train a policy and return it with its metrics: a `Result`, or with `seeds` a list with one for each.
 
-    `env` is a name from `corral envs`, a Gymnasium id, a Gymnasium environment, single or vectorised, a function that makes
-    one (it is called several times, for copies side by side), or an environment of Corral's own contract. `algo` is an
-    algorithm with its settings, such as `corral.CPO()`, or one of your own (docs/your-own-algorithm.md). `constraints` are needed where the
-    environment does not bring its own; `horizon` where a Gymnasium environment states no time limit. `net` replaces the
-    policy's network by an Equinox module from an observation to an action, or from (n, o) to (n, actions). `seeds=3` trains
-    the seeds `seed`, `seed + 1`, `seed + 2` side by side. Further keywords are fields of `corral.Config`, such as
-    gamma=0.99 or trust={"delta": 0.02}.
+    `env` is a name from `corral envs`, a Gymnasium id, a Gymnasium environment, single or vectorised, a function that
+    makes one (it is called several times, for copies side by side), or an environment of Corral's own contract. `algo`
+    is an algorithm with its settings, such as `corral.CPO()`, or one of your own (docs/your-own-algorithm.md).
+    `constraints` are needed where the environment does not bring its own; `horizon` where a Gymnasium environment
+    states no time limit. `net` replaces the policy's network by an Equinox module from an observation to an action, or
+    from (n, o) to (n, actions). `seeds=3` trains the seeds `seed`, `seed + 1`, `seed + 2` side by side. Further
+    keywords are fields of `corral.Config`, such as gamma=0.99 or trust={"delta": 0.02}.
 
     `workers` processes step the copies of a Gymnasium environment: None is one per core, 0 steps them in this process. The
     result is the same. `env_python` is another Python whose Gymnasium, or Safety-Gymnasium, has the environment of this id.
