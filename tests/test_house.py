@@ -25,6 +25,7 @@ ORDER = (
     ("certification",),
     ("report",),
     ("experiments",),
+    ("display",),
     ("api",),
     ("cli",),
     ("__main__",),

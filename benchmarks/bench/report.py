@@ -74,6 +74,14 @@ _SAMPLING = [
     Column("of raw", _share("policy_of_raw")),
 ]
 _ENGINES = _SAMPLING[:-2]
+_WORKERS = [
+    Column("environment", _plain("env"), text=True),
+    Column("copies", _number("copies")),
+    Column("way", _plain("way"), text=True),
+    Column("steps/s", _number("steps_per_second")),
+    Column("of the bare loop", _share("of_bare")),
+    Column("of this process with the policy", _share("of_one_process")),
+]
 _UPDATE = [
     Column("samples", _number("samples")),
     Column("part", _plain("part"), text=True),
@@ -154,6 +162,7 @@ _SCALING = [
 TABLES: dict[str, tuple[str, list[Column]]] = {
     "sampling": ("Sampling", _SAMPLING),
     "engines": ("Raw engines", _ENGINES),
+    "workers": ("Workers", _WORKERS),
     "update": ("Parts of an update", _UPDATE),
     "algorithms": (
         "The policy update of every algorithm",

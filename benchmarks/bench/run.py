@@ -10,7 +10,9 @@ from benchmarks.bench.clock import Note, Row
 from benchmarks.bench.report import Document
 from corral import __version__
 
-Part = Literal["sampling", "engines", "update", "algorithms", "iteration", "scaling", "seeds", "memory", "startup"]
+Part = Literal[
+    "sampling", "engines", "workers", "update", "algorithms", "iteration", "scaling", "seeds", "memory", "startup"
+]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 _SLOW_TO_COMPILE = (
@@ -89,6 +91,12 @@ def _engines(wanted: Wanted, note: Note) -> Iterator[Row]:
     return engines.measure(names, robots, 10 if wanted.quick else 100, 2 if wanted.quick else 7, note)
 
 
+def _workers(wanted: Wanted, note: Note) -> Iterator[Row]:
+    from benchmarks.bench import workers
+
+    return workers.measure(wanted.quick, 2 if wanted.quick else 7, note)
+
+
 def _update(wanted: Wanted, note: Note) -> Iterator[Row]:
     from benchmarks.bench import update
 
@@ -147,6 +155,7 @@ def _startup(wanted: Wanted, note: Note) -> Iterator[Row]:
 _MEASURE: dict[Part, Callable[[Wanted, Note], Iterator[Row]]] = {
     "sampling": _sampling,
     "engines": _engines,
+    "workers": _workers,
     "update": _update,
     "algorithms": _algorithms,
     "iteration": _iteration,

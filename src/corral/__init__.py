@@ -25,11 +25,13 @@ if TYPE_CHECKING:
         PPOLag,
         TRPOLag,
     )
-    from corral.api import Constraint, Result, train
+    from corral.api import Iteration, Result, resume, train
     from corral.certification.certify import certify
     from corral.config import Algorithm, Config, Critic, Networks, Shaping, TrustRegion
     from corral.errors import CorralError
     from corral.evaluation import evaluate
+    from corral.running.given import Constraint
+    from corral.running.loggers import LoggedRun, Logger
 
 __version__ = "0.1.0"
 
@@ -52,6 +54,9 @@ __all__ = [
     "Constraint",
     "CorralError",
     "Critic",
+    "Iteration",
+    "LoggedRun",
+    "Logger",
     "Networks",
     "PPOLag",
     "Result",
@@ -61,11 +66,14 @@ __all__ = [
     "__version__",
     "certify",
     "evaluate",
+    "resume",
     "train",
 ]
 
 _ELSEWHERE = {
-    **dict.fromkeys(("Constraint", "Result", "train"), "api"),
+    **dict.fromkeys(("Iteration", "Result", "resume", "train"), "api"),
+    **dict.fromkeys(("LoggedRun", "Logger"), "running.loggers"),
+    "Constraint": "running.given",
     **dict.fromkeys(("Algorithm", "Config", "Critic", "Networks", "Shaping", "TrustRegion"), "config"),
     "CorralError": "errors",
     "certify": "certification.certify",

@@ -1,45 +1,32 @@
-"""Training from Python: `corral.train(env, …)` on any environment, and what it returns."""
+"""Training from Python: `corral.train(env, …)` on any environment, `corral.resume(folder)`, and what they return."""
 
-import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, overload
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rich.console import Console
 
-from corral import envs, presets
-from corral.config import Algorithm, Config, Networks
-from corral.envs.contract import ConstraintSpec, Discrete, Env, EnvSpec, HostEnv
+from corral import devices, envs, presets
+from corral.config import Algorithm, Config, Networks, RunOptions
+from corral.display.training import Display
+from corral.envs.contract import EnvSpec
 from corral.envs.gymnasium import spaces
-from corral.errors import require, require_finite, require_in
+from corral.errors import require
 from corral.learning import distributions
 from corral.learning.networks import Policy
-from corral.rollout import make
-from corral.rollout.sampler import Sampler
+from corral.report.run_figure import run_figure
 from corral.running import config_file, log, loop, standalone
+from corral.running import directory as folders
+from corral.running import loggers as services
 from corral.running.directory import RunDirectory
-from corral.running.trainer import Trainer
-
-
-@dataclass(frozen=True)
-class Constraint:
-    """A limit on the expected sum of a cost over an episode, discounted or not."""
-
-    name: str
-    """Its name in metrics and messages."""
-    limit: float
-    """The limit, in the units of the cost's return."""
-    cost: Callable[[Any, Any, Any, dict[str, Any]], float] | None = field(default=None, kw_only=True)
-    """cost(obs, action, next_obs, info) of one step; None takes what the environment reports (`info["cost"]`)."""
-    largest_step: float | None = field(default=None, kw_only=True)
-    """The most that one step can cost, if it is known: certificates and `certainty` rest on it."""
-    discount: float | None = field(default=None, kw_only=True)
-    """γ of the cost's return Σ γ^t cost_t, which the limit is about; None: the run's `cost_gamma`, 1 by default: the
-    plain sum."""
+from corral.running.given import Constraint, given, stated_horizon
+from corral.running.loggers import MakeLogger
+from corral.running.trainer import Row, Trainer
 
 
 @dataclass(frozen=True)
@@ -56,9 +43,11 @@ class Result:
     """One row per iteration, as in metrics.csv."""
     config: Config | None = None
     """How it was trained, where that is known."""
+    folder: Path | None = None
+    """Where the files of its run are; None where it was kept in memory only."""
 
     def policy(self, obs: Any, *, deterministic: bool = True, seed: int | None = None) -> np.ndarray:
-        """Actions for one observation, as the environment hands it out, or flattened ones (o,) or (n, o).
+        """Actions for one observation, as the environment hands it out, several images, or flattened ones (o,) or (n, o).
 
         They are as the environment's `step` takes them: the most likely ones, or drawn at random, differently in every call,
         unless a seed is given.
@@ -66,6 +55,8 @@ class Result:
         size, space = self.spec.observation_size, self.spec.observation and spaces.from_text(self.spec.observation)
         if space and spaces.looks_like(space, obs):
             obs = spaces.flat(self.spec.name, space, obs, size)
+        elif space and np.ndim(obs) > 2 and np.shape(obs)[1:] == space.shape:  # several images
+            obs = np.reshape(obs, (len(obs), size))
         obs = np.asarray(obs, np.float32)
         one = obs.ndim == 1
         require(
@@ -83,17 +74,20 @@ class Result:
         standalone.write(Path(path), self.module, self.spec, self.networks, self.config, metrics=rows)
 
     @staticmethod
-    def load(path: Path | str, net: Any | None = None) -> "Result":
-        """Read what `save` wrote, or the policy of a run of the command line, by its folder or its policy.npz.
+    def load(
+        path: Path | str, net: Any = None, *, env: Any = None, constraints: Sequence[Constraint] | Constraint = ()
+    ) -> "Result":
+        """Read what `save` wrote, or the policy of a run with one seed, by its folder or its policy.npz.
 
-        `net` is needed where the policy was trained with a network of your own.
+        `net` is needed where the policy was trained with a network of your own; `env` and `constraints` for the folder of a
+        run that had an environment or cost functions from Python.
         """
         path = Path(path)
-        if path.is_dir():
-            return _of_run(path)
-        found = standalone.read(path, net)
-        if found is None:  # of a run of an earlier version: the folder says the rest
-            return _of_run(path.parent)
+        found = None if path.is_dir() else standalone.read(path, net)
+        if found is None:  # a folder, or a file of a run of an earlier version: the folder says the rest
+            run = RunDirectory.find_one(path if path.is_dir() else path.parent)
+            with given(env, constraints, net).opened(run.config(), replace(run.options(), workers=0)) as sampler:
+                return _of_run(run, sampler.spec, net)
         run = RunDirectory(path.parent)
         rows = log.Metrics({n: np.asarray(v) for n, v in found.meta.get("metrics", {}).items()})
         if "metrics" not in found.meta and run.exists:
@@ -101,20 +95,43 @@ class Result:
         return Result(found.policy, found.spec, found.networks, rows, found.config)
 
 
-def _of_run(folder: Path) -> Result:
-    """The policy of a run: the final one, or the one of the newest checkpoint of a run that is not finished."""
-    run = RunDirectory.find_one(folder)
-    config = run.config()
-    with make.from_config(config) as sampler:
-        spec = sampler.spec
-    policy, _ = run.policy(config, spec)
-    return Result(policy, spec, config.networks, run.metrics(), config)
-
-
 @eqx.filter_jit
 def _act(policy: Policy, obs: Any, key: Any, deterministic: bool) -> Any:
     z = policy(obs)
     return distributions.mode(z) if deterministic else distributions.sample(z, key)
+
+
+class Iteration(NamedTuple):
+    """An iteration that has ended, as a callback gets it."""
+
+    number: int
+    """Counted from 0, as in metrics.csv."""
+    row: Row
+    """Its numbers, as in metrics.csv; of several seeds their means, and each seed's own in row["seeds"]."""
+    results: Callable[[], list[Result]]
+    """The policies as they are now, one for each seed, with the metrics so far."""
+
+
+@overload
+def train(
+    env: Any,
+    algo: Algorithm | None = ...,
+    constraints: Sequence[Constraint] | Constraint = ...,
+    *,
+    seeds: None = None,
+    **settings: Any,
+) -> Result: ...
+
+
+@overload
+def train(
+    env: Any,
+    algo: Algorithm | None = ...,
+    constraints: Sequence[Constraint] | Constraint = ...,
+    *,
+    seeds: int,
+    **settings: Any,
+) -> list[Result]: ...
 
 
 def train(
@@ -126,144 +143,237 @@ def train(
     batch_size: int | None = None,
     seed: int = 0,
     preset: presets.Preset = "corral",
-    horizon: int | None = None,
-    net: Any | None = None,
+    net: Any = None,
+    out: Path | str | None = None,
+    overwrite: bool = False,
+    checkpoint_every: int = 10,
+    threads: int | None = None,
+    workers: int | None = None,
+    env_python: Path | str | None = None,
+    progress: bool = False,
+    loggers: Sequence[str | MakeLogger] = (),
+    callback: Callable[[Iteration], object] | None = None,
     watcher: loop.Watcher | None = None,
+    seeds: int | None = None,
     **fields: Any,
-) -> Result:
-    """Train a policy and return it with its metrics.
+) -> Result | list[Result]:
+    """Train a policy and return it with its metrics: a `Result`, or with `seeds` a list with one for each.
 
-    `env` is a name from `corral envs`, a Gymnasium id, a Gymnasium environment, a function that makes one (it is called
-    several times, for copies side by side), or an environment of Corral's own contract. `algo` is an algorithm with its
-    settings, such as `corral.CPO()`, or one of your own (docs/your-own-algorithm.md). `constraints` are needed where the
-    environment does not bring its own; `horizon` where a Gymnasium environment states no time limit. `net` replaces the
-    policy's network by an Equinox module from an observation to an action, or from (n, o) to (n, actions). Further
+    `env` is a name from `corral envs`, a Gymnasium id, a Gymnasium environment, single or vectorised, a function that
+    makes one (it is called several times, for copies side by side), or an environment of Corral's own contract. `algo`
+    is an algorithm with its settings, such as `corral.CPO()`, or one of your own (docs/your-own-algorithm.md).
+    `constraints` are needed where the environment does not bring its own; `horizon` where a Gymnasium environment
+    states no time limit. `net` replaces the policy's network by an Equinox module from an observation to an action, or
+    from (n, o) to (n, actions). `seeds=3` trains the seeds `seed`, `seed + 1`, `seed + 2` side by side. Further
     keywords are fields of `corral.Config`, such as gamma=0.99 or trust={"delta": 0.02}.
 
+    `workers` processes step the copies of a Gymnasium environment: None is one per core, 0 steps them in this process. The
+    result is the same. `env_python` is another Python whose Gymnasium, or Safety-Gymnasium, has the environment of this id.
+
+    With `out` a run leaves in that folder what `corral train` leaves (docs/training.md), and `resume` goes on with it.
+    `progress` shows what the command line shows. `loggers` are "wandb", "trackio" or classes like `corral.Logger`;
+    `callback` hears of each `Iteration`, and ends the training where it returns something true.
+
     An error, also one of the environment's own, or Ctrl-C may end the training early: the `result` of that exception is
-    what was learned before it.
+    what was learned before it (`results` where there are several seeds). With `out`, the first Ctrl-C waits for the end of
+    the iteration.
     """
     require(
         algo is None or isinstance(algo, Algorithm),
         f"algo must be an algorithm with its settings, such as corral.CPO(), got {algo!r}",
     )
-    constraints = [constraints] if isinstance(constraints, Constraint) else list(constraints)
+    handed = given(env, constraints, net)
     name = env if isinstance(env, str) else getattr(getattr(env, "spec", None), "name", "custom")
-    ours = isinstance(env, str) and env in envs.names()
-    config = presets.preset(name, preset, algo, horizon or _stated_horizon(env))
-    if not ours and preset != "corral":  # also where an environment of one of our names is handed over
-        config = replace(config, time_limit_ends=False)
+    config = presets.preset(name, preset, algo, fields.get("horizon") or stated_horizon(env))
+    if preset != "corral" and not (isinstance(env, str) and env in envs.names()):
+        config = replace(config, time_limit_ends=False)  # also where an environment of one of our names is handed over
     chosen = {"iterations": iterations, "batch_size": batch_size, "seed": seed} | fields
     config = config_file.fill(config, {name: value for name, value in chosen.items() if value is not None})
-    _check(constraints)
-    with contextlib.ExitStack() as stack:
-        sampler = make.sampler(_environment(env, config, constraints, horizon))
-        if isinstance(env, str) or not _is_environment(env):  # an environment that was handed over stays open
-            stack.enter_context(sampler)
-        if constraints and (ours or isinstance(env, Env | HostEnv)):
-            config = replace(config, limit=_limits(sampler.spec, constraints))
+    config = handed.written_into(config)
+    session = _Session(net, progress, watcher, callback, services.chosen(loggers))
+    names: Any = tuple(logger for logger in loggers if isinstance(logger, str))
+    options = RunOptions(
+        seeds=1 if seeds is None else seeds,
+        checkpoint_every=checkpoint_every,
+        threads=threads,
+        workers=workers,
+        env_python=None if env_python is None else Path(env_python),
+        log=names,
+        overwrite=overwrite,
+    )
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        folders.require_free(folder, overwrite)
+    devices.prepare()
+    with handed.opened(config, options) as sampler:
+        if not handed.by_name:
+            config = replace(config, env=sampler.spec.name)
         if not sampler.spec.constraints and not config.algo.constrained:
             config = replace(config, shape_costs=False)
-        trainer = Trainer([config], sampler, net)
+        trainer = Trainer(loop.each_seed(config, options.seeds), sampler, net)
+        found = session.in_memory(trainer) if folder is None else session.into(folder, trainer, options)
+    return found[0] if seeds is None else found
+
+
+def resume(
+    folder: Path | str,
+    *,
+    env: Any = None,
+    constraints: Sequence[Constraint] | Constraint = (),
+    net: Any = None,
+    iterations: int | None = None,
+    checkpoint_every: int | None = None,
+    threads: int | None = None,
+    workers: int | None = None,
+    env_python: Path | str | None = None,
+    progress: bool = False,
+    loggers: Sequence[str | MakeLogger] = (),
+    callback: Callable[[Iteration], object] | None = None,
+    watcher: loop.Watcher | None = None,
+) -> list[Result]:
+    """Go on with a run that was interrupted or killed, bit for bit as if it had not been; a `Result` for each seed.
+
+    `env`, `constraints` and `net` are needed where the run had an environment, cost functions or a network from Python that
+    no file can hold. `iterations` trains to so many in all, also where the run was finished with fewer. Services that the
+    run was logged to get the rest of it; `loggers` of your own must be given again.
+    """
+    folder = Path(folder)
+    devices.prepare()
+    python = None if env_python is None else Path(env_python)
+    told = {"threads": threads, "workers": workers, "env_python": python}
+    with loop.reopened(folder, given(env, constraints, net), iterations, told) as (runs, trainer):
+        every = checkpoint_every or runs[0].options().checkpoint_every
+        wanted = dict.fromkeys([*runs[0].options().log, *loggers])
+        session = _Session(net, progress, watcher, callback, services.chosen(list(wanted)))
+        return session.on_with(runs, trainer, every)
+
+
+class _Session:
+    """One training: shows it, keeps where it stands, and makes results of it, also where it ends early."""
+
+    def __init__(
+        self,
+        net: Any,
+        progress: bool,
+        watcher: loop.Watcher | None,
+        callback: Callable[[Iteration], object] | None,
+        loggers: Sequence[MakeLogger],
+    ) -> None:
+        self._net, self._callback = net, callback
+        self._display = Display(Console(stderr=True)) if progress else None
+        self._watcher = _Several([w for w in (self._display, watcher) if w is not None])
+        self._also = loop.Also(loggers, self._after)
+        self._now: loop.Position | None = None
+
+    def in_memory(self, trainer: Trainer) -> list[Result]:
+        """Train from the start, and keep nothing on the disk."""
         kept = loop.InMemory()
-        try:
-            loop.loop(trainer, kept, watcher or loop.Watcher())
-        except (Exception, KeyboardInterrupt) as stopped:
-            if kept.now is not None:
-                stopped.result = _result(trainer, kept)  # type: ignore[union-attr]
-            raise
-        return _result(trainer, kept)
 
+        def metrics(i: int) -> log.Metrics:
+            columns = log.columns(trainer.names, log.patterns(trainer.configs[i]))
+            return log.Metrics({name: np.asarray([rows[i][name] for rows in kept.rows]) for name in columns})
 
-def _result(trainer: Trainer, kept: loop.InMemory) -> Result:
-    assert kept.now is not None
-    certain = log.CERTAIN if trainer.config.certainty else ()
-    columns = log.columns(trainer.names, log.COLUMNS + certain)
-    metrics = log.Metrics({name: np.asarray([row[name] for (row,) in kept.rows]) for name in columns})
-    policy = trainer.state_of(kept.now.state, 0).policy
-    return Result(policy, trainer.spec, trainer.config.networks, metrics, trainer.config)
+        def train() -> bool:
+            loop.loop(trainer, kept, self._watcher, also=self._also)
+            return False
 
+        return self._run(trainer, train, metrics, [None] * len(trainer.configs))
 
-def _check(constraints: Sequence[Constraint]) -> None:
-    """Names that can be told apart, limits that are numbers."""
-    names = [c.name for c in constraints]
-    for name in names:
-        require(names.count(name) == 1, f"two constraints have the name {name}: give each its own")
-    for c in constraints:
-        require_finite(f"the limit of {c.name}", c.limit)
-        if c.discount is not None:
-            require_in(f"the discount of {c.name}", c.discount, 0, 1)
+    def into(self, folder: Path, trainer: Trainer, options: RunOptions) -> list[Result]:
+        """Train from the start, into a folder."""
+        runs = RunDirectory.for_seeds(folder, [c.seed for c in trainer.configs])
+        return self._in_folders(runs, trainer, lambda: loop.begin(trainer, folder, options, self._watcher, self._also))
 
-
-def _stated_horizon(env: Any) -> int | None:
-    """The most steps of an episode, where an environment that was handed over says so."""
-    spec = getattr(env, "spec", None)
-    return getattr(spec, "horizon", None) or getattr(spec, "max_episode_steps", None)
-
-
-def _environment(
-    env: Any, config: Config, constraints: Sequence[Constraint], horizon: int | None
-) -> Env | HostEnv | Sampler:
-    if isinstance(env, Env):
-        _check_shapes(env)
-    if isinstance(env, Env | HostEnv):
-        return env
-    if isinstance(env, str) and env in envs.names():
-        return make.from_config(config)
-    if isinstance(env, str) and not envs.is_gymnasium(env):
-        envs.spec(env)  # raises, with the nearest name
-    single = _is_environment(env)
-    require(
-        isinstance(env, str) or single or callable(env),
-        f"env must be a name, an environment or a function that makes one, got {type(env).__name__}",
-    )
-    functions = [c.cost for c in constraints]
-    given = [f for f in functions if f is not None]
-    require(
-        len(given) in (0, len(functions)),
-        "either every constraint has a cost function or none has: the costs come from one place",
-    )
-    specs = [
-        ConstraintSpec(c.name, float(c.limit), discount=c.discount, largest_step=c.largest_step) for c in constraints
-    ]
-    slots = 1 if single else make.gymnasium_slots(config, horizon)
-    return envs.from_gymnasium((lambda: env) if single else env, slots, specs, given or None, horizon)
-
-
-def _is_environment(env: Any) -> bool:
-    """Whether this is an environment, and not its name or a function that makes one."""
-    return not isinstance(env, type) and all(callable(getattr(env, m, None)) for m in ("reset", "step"))
-
-
-def _check_shapes(env: Env) -> None:
-    """Require that the environment hands out the shapes that its spec states."""
-    spec = env.spec
-    discrete = isinstance(spec.action, Discrete)
-    action = jax.ShapeDtypeStruct(() if discrete else (spec.action.size,), jnp.int32 if discrete else jnp.float32)
-    state, obs = jax.eval_shape(env.reset, jax.random.key(0))
-    _, out = jax.eval_shape(env.step, state, action)
-    o, m = spec.observation_size, len(spec.constraints)
-    expected: dict[str, tuple[Any, tuple[int, ...]]] = {
-        "the observation of reset": (obs, (o,)),
-        "the observation": (out.obs, (o,)),
-        "costs": (out.costs, (m,)),
-    }
-    expected |= {name: (getattr(out, name), ()) for name in ("reward", "terminated", "truncated")}
-    for name, (found, shape) in expected.items():
-        require(
-            jnp.shape(found) == shape,
-            f"{spec.name}: {name} must have shape {shape}, as its spec says, got {jnp.shape(found)}",
+    def on_with(self, runs: Sequence[RunDirectory], trainer: Trainer, every: int) -> list[Result]:
+        """Go on in folders."""
+        if self._display is not None:
+            self._display.past([list(run.metrics().rows()) for run in runs])
+        return self._in_folders(
+            runs, trainer, lambda: loop.train_into(runs, trainer, self._watcher, every, resume=True, also=self._also)
         )
 
+    def _in_folders(
+        self, runs: Sequence[RunDirectory], trainer: Trainer, train: Callable[[], loop.Run]
+    ) -> list[Result]:
+        def draw() -> bool:
+            made = train()
+            if made.iterations:
+                run_figure(made.directory)
+            return made.interrupted
 
-def _limits(spec: EnvSpec, constraints: Sequence[Constraint]) -> tuple[float, ...]:
-    """Limits given by name for the constraints an environment brings itself."""
-    by_name = {c.name: c for c in constraints}
-    names = [c.name for c in spec.constraints]
-    extra = [name for name in by_name if name not in names]
-    require(not extra, f"{spec.name} has no constraint {', '.join(extra)}; it has {', '.join(names)}")
-    require(
-        all(c.cost is None and c.discount is None for c in constraints),
-        f"{spec.name} brings its own costs: give limits only, no cost functions; cost_gamma discounts all of them",
-    )
-    return tuple(float(by_name[c.name].limit) if c.name in by_name else c.limit for c in spec.constraints)
+        return self._run(trainer, draw, lambda i: runs[i].metrics(), runs)
+
+    def _run(
+        self,
+        trainer: Trainer,
+        train: Callable[[], bool],
+        metrics: Callable[[int], log.Metrics],
+        runs: Sequence[RunDirectory | None],
+    ) -> list[Result]:
+        """Train, which tells whether Ctrl-C ended it, and make the results."""
+
+        def results() -> list[Result]:
+            now, spec, networks = self._now, trainer.spec, trainer.config.networks
+            if now is None:  # a run that was finished before
+                return [_of_run(run, spec, self._net) for run in runs if run is not None]
+            return [
+                Result(
+                    trainer.state_of(now.state, i).policy,
+                    spec,
+                    networks,
+                    metrics(i),
+                    trainer.configs[i],
+                    run.path if run else None,
+                )
+                for i, run in enumerate(runs)
+            ]
+
+        self._results = results
+        if self._display is not None:
+            self._display.start(trainer.config, trainer.config.iterations, len(trainer.configs))
+        try:
+            if train():
+                where = runs[0].whole if runs[0] else ""
+                raise KeyboardInterrupt(f"stopped with everything saved; go on with corral.resume({str(where)!r})")
+            return results()
+        except (Exception, KeyboardInterrupt) as stopped:
+            if self._now is not None:
+                stopped.results = results()  # type: ignore[union-attr]
+                stopped.result = stopped.results[0]  # type: ignore[union-attr]
+            raise
+        finally:
+            if self._display is not None:
+                self._display.stop()
+
+    def _after(self, now: loop.Position, rows: list[Row]) -> object:
+        """Keep where training stands, then tell the user's callback."""
+        self._now = now
+        if self._callback is None:
+            return None
+        return self._callback(Iteration(now.done - 1, loop.shown(rows), lambda: self._results()))
+
+
+def _of_run(run: RunDirectory, spec: EnvSpec, net: Any) -> Result:
+    """The policy of a run: the final one, or the one of the newest checkpoint of a run that is not finished."""
+    config = run.config()
+    policy, _ = run.policy(config, spec, net)
+    return Result(policy, spec, config.networks, run.metrics(), config, run.path)
+
+
+class _Several(loop.Watcher):
+    """Tells several watchers."""
+
+    def __init__(self, watchers: Sequence[loop.Watcher]) -> None:
+        self._watchers = watchers
+
+    def compiling(self) -> None:
+        for watcher in self._watchers:
+            watcher.compiling()
+
+    def update(self, row: Row) -> None:
+        for watcher in self._watchers:
+            watcher.update(row)
+
+    def note(self, text: str) -> None:
+        for watcher in self._watchers:
+            watcher.note(text)

@@ -6,6 +6,7 @@ The defaults of a field are the paper's where the paper has one; `presets.py` ho
 
 import abc
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from importlib import import_module
@@ -14,7 +15,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from corral.errors import require, require_in
+from corral.errors import did_you_mean, require, require_in
 
 PerConstraint = float | tuple[float, ...]
 """One number for all constraints, or one for each, in their order."""
@@ -176,13 +177,18 @@ class Config:
     """Policy updates."""
     batch_size: int = 50_000
     """Environment steps sampled for each update, in whole episodes: the count varies a little around this."""
-    limit: tuple[float, ...] = ()
-    """Limits of the constraints, in their order, in units of the cost's return; empty keeps the environment's. A
-    Gymnasium id has a constraint if it has a limit here: on the cost in its `info`."""
+    limit: tuple[float, ...] | dict[str, float] = ()
+    """Limits of the constraints, in units of the cost's return: by name, such as torque=10 collision=2 (those left out keep
+    the environment's), or as numbers in their order; empty keeps the environment's. A Gymnasium id has the constraints
+    named here, on costs of these names in its `info`; a plain number is on `info["cost"]`."""
     gamma: float = 0.995
     """Discount of rewards; 1 only with `time_limit_ends`."""
     cost_gamma: float = 1.0
     """Discount of costs, in the limit and in their values: 1 constrains the plain sum over an episode."""
+    discount: dict[str, float] = field(default_factory=dict)
+    """Discounts of single constraints by name; the others have `cost_gamma`."""
+    largest_step: dict[str, float] = field(default_factory=dict)
+    """The most that a step can cost, by the name of a constraint of a Gymnasium environment: certificates rest on it."""
     gae: float = 0.95
     """λ of generalised advantage estimation, for rewards."""
     cost_gae: float = 1.0
@@ -208,8 +214,12 @@ class Config:
     certainty: float = 0.0
     """Bound each J_C of the policy that made the batch from above, with this confidence, such as 0.95, in every
     iteration (columns cost_at_most, and the display); 0: no bound. Training itself stays the same."""
+    horizon: int | None = None
+    """The most steps of an episode, for a Gymnasium environment that states none; a longer episode is cut there."""
     seed: int = 0
     """Every random number of the run follows from it."""
+    from_python: tuple[str, ...] = field(default=(), metadata={"hidden": True})
+    """What Python gave and no file can hold, of env, costs, net: `corral.resume` and `corral.evaluate` ask for it again."""
 
     @property
     def minibatch(self) -> int:
@@ -223,9 +233,13 @@ class Config:
         require(self.iterations >= 1, f"iterations must be at least 1, got {self.iterations}")
         require(self.batch_size >= 1, f"batch_size must be at least 1, got {self.batch_size}")
         require(
-            isinstance(self.limit, tuple),
-            f"limit must be a tuple with a number for each constraint, such as (25.0,), got {self.limit!r}",
+            isinstance(self.limit, tuple | dict),
+            "limit must be a dict with a number for each name, or a tuple with a number for each constraint, such as "
+            f"(25.0,), got {self.limit!r}",
         )
+        for name, value in self.discount.items():
+            require_in(f"discount.{name}", value, 0, 1)
+        require(self.horizon is None or self.horizon >= 1, f"horizon must be at least 1, got {self.horizon}")
         for name in ("gamma", "cost_gamma", "gae", "cost_gae"):
             require_in(name, getattr(self, name), 0, 1)
         require(
@@ -294,7 +308,14 @@ def _floats(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
 
 
 def require_one_each(config: Config, env: str, constraints: Sequence[str]) -> None:
-    """Require that numbers given one per constraint are given for all of them."""
+    """Require that numbers given one per constraint are given for all of them, and names only of constraints there are."""
+    for setting, named in (("limit", config.limit), ("discount", config.discount)):
+        for name in named if isinstance(named, dict) else ():
+            require(
+                name in constraints,
+                f"{setting} names {name}, and {env} has no such constraint; "
+                + (did_you_mean(name, constraints) if constraints else "it has none"),
+            )
     given = {"limit": config.limit} | {f"algo.{name}": value for name, value in vars(config.algo).items()}
     m = len(constraints)
     for name, value in given.items():
@@ -325,12 +346,24 @@ class RunOptions:
     """Iterations between checkpoints; one is also written at the end and on Ctrl-C."""
     threads: int | None = None
     """Threads that simulate robots on the CPU, but not Gymnasium's; None: one per core. Results do not depend on it."""
+    workers: int | None = None
+    """Processes that step a Gymnasium environment's copies; 0: this one; None: one per core, each with two copies or more.
+    Results do not depend on it."""
+    env_python: Path | None = None
+    """Another Python whose Gymnasium, or Safety-Gymnasium, has the environment; None: this one."""
     overwrite: bool = False
     """Delete what an earlier run left in the folder, instead of refusing to start."""
     json: bool = False
     """Print the results as JSON at the end, and nothing else on stdout."""
+    log: tuple[Literal["wandb", "trackio"], ...] = ()
+    """Services that get the metrics too, beside TensorBoard's file: wandb, trackio, or both."""
 
     def __post_init__(self) -> None:
         require(self.seeds >= 1, f"seeds must be at least 1, got {self.seeds}")
         require(self.checkpoint_every >= 1, f"checkpoint_every must be at least 1, got {self.checkpoint_every}")
         require(self.threads is None or self.threads >= 1, f"threads must be at least 1, got {self.threads}")
+        require(self.workers is None or self.workers >= 0, f"workers must not be negative, got {self.workers}")
+        if (
+            self.env_python is not None
+        ):  # a run may be resumed from another folder; a link stays: it makes the environment
+            object.__setattr__(self, "env_python", Path(os.path.abspath(self.env_python.expanduser())))

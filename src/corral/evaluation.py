@@ -11,7 +11,7 @@ confidence 1 − (1 − (d − c)/(M − c))ⁿ, which then stands for the proba
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,9 +25,9 @@ from corral.errors import require
 from corral.learning import update
 from corral.learning.estimate import Batch
 from corral.learning.networks import Policy
-from corral.rollout import make
 from corral.rollout.sampler import Sampler
 from corral.running.directory import RunDirectory
+from corral.running.given import Constraint, given
 
 SURE = 0.975
 """Probability from which a limit counts as met, and one minus that from which it counts as broken."""
@@ -84,21 +84,26 @@ def evaluate(
     deterministic: bool = False,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    env: Any = None,
+    constraints: Sequence[Constraint] | Constraint = (),
+    net: Any = None,
 ) -> list[Evaluation]:
     """Evaluate the policies of a run, one for each of its seeds, in `episodes` fresh whole episodes each.
 
     The policy is the final one, or that of the newest checkpoint of a run that is not finished. `deterministic` takes the
     most likely action instead of a random one: that is another policy than the one that was trained under the limits.
-    `progress(done, total)` hears of episodes.
+    `progress(done, total)` hears of episodes. `env`, `constraints` and `net` are those of a run of `corral.train` that had
+    an environment, cost functions or a network that no file can hold.
     """
     require(episodes >= 2, f"episodes must be at least 2, got {episodes}")
     require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
     runs = RunDirectory.find(directory)
     found = []
-    with make.from_config(runs[0].config()) as sampler:
+    with given(env, constraints, net).opened(runs[0].config(), runs[0].options()) as sampler:
         for k, run in enumerate(runs):
             config = run.config()
-            policy, source = run.policy(config, sampler.spec)
+            policy, source = run.policy(config, sampler.spec, net)
 
             def advance(done: int, before: int = k * episodes) -> None:
                 progress(before + done, len(runs) * episodes)

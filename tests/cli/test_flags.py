@@ -25,6 +25,7 @@ ODD = Config(
     shape_costs=True,
     shaping=Shaping(horizon=9),
     task={"y_lim": 3.0, "a b": -1.5},
+    horizon=9,
     seed=2**32 - 1,
 )
 
@@ -43,7 +44,11 @@ def test_a_configuration_survives_the_file_exactly(tmp_path, config):
 
 
 def test_the_file_holds_every_field_with_its_explanation(tmp_path):
-    save(ODD, tmp_path / "config.toml", RunOptions(Path("x"), seeds=3, threads=2, overwrite=True, json=True))
+    save(
+        ODD,
+        tmp_path / "config.toml",
+        RunOptions(Path("x"), seeds=3, threads=2, env_python=Path("/p"), overwrite=True, json=True),
+    )
     text = (tmp_path / "config.toml").read_text()
     content = tomllib.loads(text)
 
@@ -56,9 +61,9 @@ def test_the_file_holds_every_field_with_its_explanation(tmp_path):
                 assert table[f.name] == (list(part) if isinstance(part, tuple) else part)
 
     check(ODD, content)
-    assert content["run"] == {"seeds": 3, "checkpoint_every": 10, "threads": 2}
+    assert content["run"] == {"seeds": 3, "checkpoint_every": 10, "threads": 2, "env_python": "/p", "log": []}
     assert "# Mean KL divergence allowed per update.\ndelta = 5e-324\n" in text
-    assert load_options(tmp_path / "config.toml") == RunOptions(seeds=3, threads=2)
+    assert load_options(tmp_path / "config.toml") == RunOptions(seeds=3, threads=2, env_python=Path("/p"))
 
 
 def test_the_environment_alone_gives_its_preset():
@@ -90,7 +95,8 @@ def test_every_field_is_a_flag():
         "--gae 0.7 --cost-gae 0.6 --no-time-limit-ends --shape-costs --task y_lim 3 bombs 2 --seed 5 --algo.nu 1000 "
         "--algo.rate 0.5 --trust.delta 0.02 --trust.cg-iterations 5 --trust.fisher-fraction 0.5 --networks.hidden 8 "
         "--networks.activation relu --networks.normalize-observations --critic.method adam --critic.sees-time "
-        "--shaping.horizon 3 --out here --seeds 4 --checkpoint-every 2 --threads 1 --json"
+        "--shaping.horizon 3 --out here --seeds 4 --checkpoint-every 2 --threads 1 --workers 3 "
+        "--env-python other/python --json"
     )
     config, options = train_options(argv.split())
     assert config == Config(
@@ -112,7 +118,7 @@ def test_every_field_is_a_flag():
         task={"y_lim": 3.0, "bombs": 2.0},
         seed=5,
     )
-    assert options == RunOptions(Path("here"), 4, 2, 1, False, True)
+    assert options == RunOptions(Path("here"), 4, 2, 1, 3, Path("other/python").absolute(), json=True)
 
 
 def test_flags_win_over_the_file_and_the_file_over_the_preset(tmp_path):
@@ -156,6 +162,30 @@ def test_a_number_per_constraint_comes_through_flags_and_files(tmp_path):
     for config in (one, each):
         save(config, tmp_path / "config.toml")
         assert load(tmp_path / "config.toml") == config
+
+
+@pytest.mark.parametrize("words", ["torque=10 collision=2.5", "torque 10 collision 2.5"])
+def test_limits_come_by_name_through_flags_and_files_in_their_order(words, tmp_path):
+    config, _ = train_options(["Pendulum-v1", "--limit", *words.split(), "--seed", "3"])
+    assert config.limit == {"torque": 10.0, "collision": 2.5}
+    assert config.seed == 3
+    save(config, tmp_path / "config.toml")
+    again = load(tmp_path / "config.toml")
+    assert again == config
+    assert list(again.limit) == ["torque", "collision"]
+
+
+def test_numbers_after_limit_are_plain_and_the_environment_may_follow_them():
+    config, _ = train_options(["--limit", "10", "2", "Pendulum-v1"])
+    assert (config.env, config.limit) == ("Pendulum-v1", (10.0, 2.0))
+    named, _ = train_options(["--limit", "a=1", "Pendulum-v1"])
+    assert (named.env, named.limit) == ("Pendulum-v1", {"a": 1.0})
+
+
+def test_services_are_named_on_the_command_line():
+    assert train_options(["x", "--log", "wandb", "trackio"])[1].log == ("wandb", "trackio")
+    with pytest.raises(CorralError, match="--log must be any of wandb, trackio, got mlflow"):
+        train_options(["x", "--log", "mlflow"])
 
 
 @pytest.mark.parametrize(
@@ -238,7 +268,7 @@ def test_help_shows_the_defaults_of_the_environment_and_the_options_of_the_algor
     ):
         assert part in printed
     assert "--algo.name" not in printed
-    assert "--env" not in printed
+    assert "--env " not in printed
     with pytest.raises(SystemExit):
         train_options(["--help"])
     assert "point-circle with cpo" in " ".join(capsys.readouterr().out.split())

@@ -54,7 +54,7 @@ class FakeRun:
         self.iterations, self.interrupted = iterations, interrupted
         self.asked: dict = {}
 
-    def __call__(self, config, directory, *, seeds, checkpoint_every, threads, overwrite, watcher):
+    def __call__(self, config, directory, *, seeds, checkpoint_every, threads, overwrite, watcher, **rest):
         run_directory.require_free(directory, overwrite)
         run_directory.clear(directory)
         self.asked = {"config": config, "seeds": seeds, "checkpoint_every": checkpoint_every, "threads": threads}
@@ -183,7 +183,7 @@ def test_resuming_shows_the_past_of_the_run(tmp_path, monkeypatch, capsys):
     writer.close()
     seen = {}
 
-    def resume(directory, *, iterations, checkpoint_every, threads, watcher):
+    def resume(directory, *, iterations, checkpoint_every, threads, watcher, **rest):
         seen["past"] = [row["return"] for row in watcher._rows]
         watcher.note("going back to checkpoint-000002.npz")
         watcher.update(_row(2))

@@ -141,7 +141,7 @@ WITH_SLOW = [page for page in PAGES if any("slow" in b.marks for b in blocks(pag
 
 
 # The README trains too, and is the first that people try: it stays among the quick tests.
-LONG = ("python.md", "your-own-algorithm.md")
+LONG = ("python.md", "pitfalls.md", "your-own-algorithm.md")
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_every_command_parses(page, line, request):
     elif command == "train":
         flags.train_options(args)
     else:
-        flags.parse(importlib.import_module(f"corral.cli.{command}").Config, args, command)
+        flags.parse(importlib.import_module(f"corral.cli.{command.replace('-', '_')}").Config, args, command)
 
 
 def test_the_table_of_environments_is_the_one_that_corral_envs_prints(capsys, monkeypatch):

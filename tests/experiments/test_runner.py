@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from corral import CorralError
-from corral.cli.progress import GridProgress
+from corral.display.progress import GridProgress
 from corral.experiments import plan, provenance, runner
 from corral.learning.update import LearnerState
 from corral.rollout.shapes import Plan

@@ -42,6 +42,9 @@ def changed(config, name):
         "task": {"y_lim": 3.0},
         "hidden": (5,) if isinstance(value, tuple) else 7,
         "limit": (9.0,),
+        "discount": {"cost": 0.9},
+        "horizon": 7,
+        "from_python": ("env",),
     }
     if first in other:
         return replace(config, **{first: other[first]})

@@ -4,7 +4,8 @@ import struct
 import pytest
 
 from corral.running import tensorboard as events
-from corral.running.tensorboard import EventWriter, tags
+from corral.running.loggers import tags
+from corral.running.tensorboard import EventWriter
 
 
 def crc32c(data: bytes) -> int:
@@ -82,8 +83,8 @@ def test_the_checker_in_this_file_knows_the_published_check_value():
 
 def test_every_record_is_framed_checked_and_says_what_was_added(tmp_path):
     writer = EventWriter(tmp_path)
-    writer.add(0, {"run/return": 1.5, "bombs/cost": -0.25})
-    writer.add(300, {"λ": math.inf, "huge": 1e300, "nothing": math.nan, "long" * 40: 2.0**-20})
+    writer.log(0, {"run/return": 1.5, "bombs/cost": -0.25})
+    writer.log(300, {"λ": math.inf, "huge": 1e300, "nothing": math.nan, "long" * 40: 2.0**-20})
     writer.close()
     [path] = tmp_path.iterdir()
     assert path.name.startswith("events.out.tfevents.")
@@ -114,7 +115,7 @@ def test_a_resumed_run_writes_a_later_file_that_takes_back_the_steps_it_will_rep
 def test_a_file_is_whole_after_every_addition_without_closing(tmp_path):
     writer = EventWriter(tmp_path)
     for k in range(3):
-        writer.add(k, {"x": float(k)})
+        writer.log(k, {"x": float(k)})
         found = records(writer.path.read_bytes())
         assert scalars(found[-1]) == (k, {"x": float(k)})
     writer.close()
@@ -140,11 +141,11 @@ def test_tensorboard_itself_reads_the_file_and_forgets_what_a_resumed_run_repeat
     accumulator = pytest.importorskip(module, exc_type=ImportError)
     first = EventWriter(tmp_path)
     for k in range(1, 6):
-        first.add(k, {"run/return": float(k)})
+        first.log(k, {"run/return": float(k)})
     first.close()
     second = EventWriter(tmp_path, resume_at=4)
     for k in range(4, 8):
-        second.add(k, {"run/return": 10.0 * k})
+        second.log(k, {"run/return": 10.0 * k})
     second.close()
     loaded = accumulator.EventAccumulator(str(tmp_path))
     loaded.Reload()

@@ -57,11 +57,13 @@ def _require_same_environment(path: Path | str, found: Certificate, source: Path
         config = run.config()
         own = {"name": config.env, "task": dict(config.task)}
         require(own == said, f"{path} is about {_named(said)}, and the run in {folder} is about {_named(own)}")
-        if config.limit:
-            require(
-                list(config.limit) == list(limits.values()),
-                f"{path} is about the limits {list(limits.values())}, and the run in {folder} has {list(config.limit)}",
-            )
+        own_limits = config.limit
+        if not isinstance(own_limits, dict):
+            own_limits = dict(zip(limits, own_limits, strict=False))
+        require(
+            all(limits.get(name) == limit for name, limit in own_limits.items()),
+            f"{path} is about the limits {limits}, and the run in {folder} has {own_limits}",
+        )
     require(about is not None or run.exists, f"nothing says in which environment {source} was trained")
 
 

@@ -39,9 +39,11 @@ def open_sampler(path: Path, env: Env | HostEnv | Sampler | None) -> Sampler:
     if about is None:
         return make.from_config(RunDirectory.find_one(path.parent).config())
     said = about["env"]
-    limit = tuple(c["limit"] for c in about["constraints"])
+    limits = {c["name"]: c["limit"] for c in about["constraints"]}
+    # Discounts belong to the environment; a Gymnasium environment has those of the file.
+    own = {c["name"]: c["largest_step"] for c in about["constraints"] if c.get("largest_step") is not None}
     try:
-        return make.from_config(Config(said["name"], task=said["task"], limit=limit))
+        return make.from_config(Config(said["name"], task=said["task"], limit=limits, largest_step=own))
     except CorralError as error:
         raise CorralError(f"{path} was trained in {said['name']}, which cannot be made by its name: {error}") from error
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from corral import __version__
 from corral.errors import CorralError, nearest
 
-# command -> one line for `corral --help`; the code is corral/cli/<command>.py, its `main(argv) -> exit status`
+# command -> one line for `corral --help`; the code is corral/cli/<command>.py, _ for -, its `main(argv) -> exit status`
 COMMANDS: dict[str, str] = {
     "train": "train a policy that keeps its costs under limits",
     "resume": "go on with a run that was interrupted or killed, bit for bit",
@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "grid": "carry out an experiment file of your own, resumably, and draw its figure and table",
     "report": "one self-contained HTML page about runs: curves, cases, trajectories, settings",
     "bounds": "check every theoretical result of the paper on random finite CMDPs",
+    "safety-gymnasium": "set up Safety-Gymnasium in a Python of its own, for `corral train --env-python`",
     "tabular": "exact CPO on a gridworld with hazards, against the linear-programming optimum",
 }
 
@@ -72,7 +73,7 @@ def _run(args: list[str]) -> int:
         print(f"corral: no command {name!r}; {hint}", file=sys.stderr)
         return 2
     try:
-        status: int = import_module(f"corral.cli.{name}").main(args[1:])
+        status: int = import_module(f"corral.cli.{name.replace('-', '_')}").main(args[1:])
     except BrokenPipeError:
         raise
     except (CorralError, OSError) as error:

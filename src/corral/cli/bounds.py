@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from corral.cli.flags import parse
-from corral.cli.progress import bar
+from corral.display.progress import bar
 from corral.report.bounds_figure import bounds_figure
 from corral.running.files import write_atomically
 from corral.tabular.survey import Survey, survey

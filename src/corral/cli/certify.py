@@ -15,7 +15,7 @@ from corral.certificates.certificate import QUANTILE, Certificate, Statement
 from corral.certification.certify import certify, save
 from corral.certification.check import check
 from corral.cli.flags import parse
-from corral.cli.progress import bar, say
+from corral.display.progress import bar, say
 from corral.errors import CorralError, require
 
 EXIT = {"certified": 0, "refuted": 10, "not yet": 11}

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from corral.cli.flags import parse
-from corral.cli.progress import bar
+from corral.display.progress import bar
 from corral.evaluation import Estimate, Evaluation, Verdict, evaluate, unseen
 
 

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 COMMON = (
     *("algo.name", "preset", "config", "iterations", "batch_size", "limit", "task", "seed", "seeds", "out"),
-    *("overwrite", "checkpoint_every", "threads", "json"),
+    *("overwrite", "checkpoint_every", "threads", "workers", "env_python", "log", "json"),
 )
 """The options that `corral train --help` shows first."""
 
@@ -68,6 +68,8 @@ def options_of(value: Any, prefix: str = "") -> list[Option]:
     for f in fields(kind):
         made = f.default_factory() if f.default_factory is not MISSING else f.default
         now = made if isinstance(value, type) else getattr(value, f.name)
+        if f.metadata.get("hidden"):
+            continue
         if is_dataclass(now) and not isinstance(now, type):
             found += options_of(now, f"{prefix}{f.name}.")
         else:
@@ -121,8 +123,12 @@ def _takes(option: Option, given: list[str], word: str) -> bool:
     """Whether this is one more word of an option: one of any kind, or any number that make a list."""
     if word.startswith("--") or option.hint is bool:
         return False
+    if not given or not option.many:
+        return not given
     numbers = any(get_origin(kind) is tuple and get_args(kind)[0] in (int, float) for kind in _kinds(option.hint))
-    return not given or (option.many and not (numbers and _fails(float, word)))
+    if numbers and _fails(float, given[0]):  # the first was no number: NAME=NUMBER …, or NAME NUMBER …
+        return "=" in word or "=" not in given[0]
+    return not (numbers and _fails(float, word))
 
 
 def _fails(kind: type, word: str) -> bool:
@@ -163,7 +169,8 @@ def _converted(kind: Any, given: list[str]) -> Any:
     if origin is tuple:
         return tuple(_converted(parts[0], [word]) for word in given)
     if origin is dict:
-        names, numbers = given[::2], given[1::2]
+        words = [part for word in given for part in word.split("=", 1)]
+        names, numbers = words[::2], words[1::2]
         if len(names) != len(numbers) or not given:
             raise ValueError
         return {name: float(number) for name, number in zip(names, numbers, strict=True)}
@@ -220,7 +227,7 @@ def _metavar(hint: Any) -> str:
     if get_origin(kind) is tuple:
         return "{0} [{0} ...]".format(_metavar(get_args(kind)[0]))
     if get_origin(kind) is dict:
-        return "NAME NUMBER ..."
+        return "NAME=NUMBER ..."
     return {int: "INT", float: "FLOAT", Path: "PATH"}.get(kind, "TEXT")
 
 

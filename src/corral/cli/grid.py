@@ -4,7 +4,7 @@ import json
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from corral.errors import require
 
@@ -34,6 +34,9 @@ class Options:
     """Iterations between checkpoints; one is also written at every stop."""
     threads: int | None = None
     """Threads that simulate on the CPU; None: one per core."""
+    on: Literal["here", "ray", "slurm"] = "here"
+    """Where to train: here, or each program of runs as a task of a Ray cluster or as a job of SLURM; all machines must share
+    the folder of the results (docs/scaling.md)."""
     draw: bool = False
     """Train nothing: export, draw and tabulate the runs that are there."""
     json: bool = False
@@ -76,7 +79,7 @@ def carry_out(experiments: "list[Experiment]", scale: str, out: Path, options: O
     """Carry out experiments and print what was made; the exit status."""
     from rich.console import Console
 
-    from corral.cli.progress import GridProgress
+    from corral.display.progress import GridProgress
     from corral.experiments import pipeline
     from corral.experiments.runner import How
 
@@ -90,6 +93,7 @@ def carry_out(experiments: "list[Experiment]", scale: str, out: Path, options: O
         seeds=options.seeds,
         iterations=options.iterations,
         train=not options.draw,
+        on=options.on,
     )
     if options.json:
         print(json.dumps({"out": str(out), **vars(outcome), "files": [str(path) for path in files]}))

@@ -13,9 +13,10 @@ import numpy as np
 
 from corral import envs
 from corral.cli.flags import parse
-from corral.cli.progress import bar, say
+from corral.display.progress import bar, say
 from corral.envs.scenarios import Scenario
 from corral.errors import CorralError, require
+from corral.learning.update import limits
 from corral.report.render import video
 from corral.report.render.gl import gl_backend
 from corral.report.render.record import Actor, Trajectory, policy_actor, random_actor, record
@@ -120,7 +121,7 @@ def _trained_cast(config: Config, folder: Path) -> _Cast:
     scenario = envs.scenario(trained.env, **trained.task)
     policy, source = run.policy(trained, scenario.spec)
     say(f"policy from {source}")
-    return _Cast(trained.algo.name.upper(), scenario, policy_actor(policy, config.seed), trained.limit)
+    return _Cast(trained.algo.name.upper(), scenario, policy_actor(policy, config.seed), limits(trained, scenario.spec))
 
 
 def _label(policy: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corral.cli.flags import parse
-from corral.cli.progress import bar
+from corral.display.progress import bar
 from corral.report import write
 
 

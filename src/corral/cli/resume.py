@@ -18,6 +18,10 @@ class Config:
     """Iterations between checkpoints; None: as before."""
     threads: int | None = None
     """Threads that simulate host environments; None: as before."""
+    workers: int | None = None
+    """Processes that step a Gymnasium environment's copies; None: as before."""
+    env_python: Path | None = None
+    """The Python that has the environment; None: as before."""
     json: bool = False
     """Print the results as JSON at the end, and nothing else on stdout."""
 
@@ -26,8 +30,8 @@ def main(argv: list[str]) -> int:
     """Run the command; 130 if Ctrl-C ended it early."""
     config = parse(Config, argv, "resume")
     from corral import devices
-    from corral.cli.display import Display
     from corral.cli.train import console, finish, on
+    from corral.display.training import Display
     from corral.running import loop
     from corral.running.directory import RunDirectory
 
@@ -43,6 +47,8 @@ def main(argv: list[str]) -> int:
             iterations=config.iterations,
             checkpoint_every=config.checkpoint_every,
             threads=config.threads,
+            workers=config.workers,
+            env_python=config.env_python,
             watcher=display,
         )
     return finish(run, config.json)

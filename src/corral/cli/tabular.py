@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from corral.cli.flags import parse
-from corral.cli.progress import say
+from corral.display.progress import say
 from corral.errors import require
 from corral.report.gridworld_figures import grid_figure, progress_figure
 from corral.running.files import write_atomically

@@ -13,7 +13,7 @@ from corral.cli import flags
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from corral.cli.display import Display
+    from corral.display.training import Display
     from corral.running.directory import RunDirectory
     from corral.running.loop import Run
 
@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
     """Run the command; 130 if Ctrl-C ended it early."""
     config, options = flags.train_options(argv)
     from corral import devices
-    from corral.cli.display import Display
+    from corral.display.training import Display
     from corral.running import directory, loop
 
     assert options.out is not None
@@ -37,7 +37,10 @@ def main(argv: list[str]) -> int:
             seeds=options.seeds,
             checkpoint_every=options.checkpoint_every,
             threads=options.threads,
+            workers=options.workers,
+            env_python=options.env_python,
             overwrite=options.overwrite,
+            services=options.log,
             watcher=display,
         )
     return finish(run, options.json)
@@ -93,7 +96,7 @@ def finish(run: "Run", as_json: bool) -> int:
 
 def _refused(seed: "RunDirectory") -> str:
     """A line about updates that the line search refused; nothing where they are few."""
-    from corral.cli.display import rejection
+    from corral.display.training import rejection
 
     metrics = seed.metrics()
     refused = [row for row in metrics.rows() if not row["accepted"]]

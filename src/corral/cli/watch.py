@@ -7,8 +7,9 @@ from pathlib import Path
 
 from corral import envs
 from corral.cli.flags import parse
-from corral.cli.progress import say
+from corral.display.progress import say
 from corral.errors import require
+from corral.learning import update
 from corral.report.render.gl import gl_backend
 from corral.report.render.record import policy_actor
 from corral.running.directory import RunDirectory
@@ -47,12 +48,13 @@ def main(argv: list[str]) -> int:
 
     scenario = envs.scenario(trained.env, **trained.task)
     policy, source = run.policy(trained, scenario.spec)
+    limits = update.limits(trained, scenario.spec)
 
     def make_film() -> Film:
-        camera = Photographer(scenario, trained.limit, 640, 480)
+        camera = Photographer(scenario, limits, 640, 480)
         return lambda episode: camera.film_with_steps(episode, RATE, caption=False)
 
-    stage = Stage(scenario, policy_actor(policy, config.seed), trained.limit, config.seed, make_film)
+    stage = Stage(scenario, policy_actor(policy, config.seed), limits, config.seed, make_film)
     server = Server(stage, config.port)
     stage.start()
     threading.Thread(target=server.serve_forever, daemon=True).start()

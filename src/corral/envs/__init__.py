@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Fleet,
         HostEnv,
         HostStep,
+        MultiDiscrete,
         Timestep,
     )
     from corral.envs.engines.mjx import MjxEnv
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from corral.envs.velocity import Velocity
 
 __all__ = ["Autoreset", "Box", "ConstraintSpec", "Discrete", "Env", "EnvSpec", "Fleet", "HostEnv", "HostStep"]
-__all__ += ["Timestep", "VectorEnv", "from_gymnasium", "saute"]
+__all__ += ["MultiDiscrete", "Timestep", "VectorEnv", "from_gymnasium", "saute"]
 # A robot of one's own: docs/your-own-robot.md
 __all__ += ["MjcfRobot", "MjxEnv", "RobotState", "Scenario", "Score", "Task", "ThreadedEnv", "Velocity"]
 __all__ += ["is_gymnasium", "make", "make_host", "names", "parameters", "scenario", "spec"]

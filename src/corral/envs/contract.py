@@ -15,7 +15,7 @@ environment, decides whether a time limit counts as the end for the value functi
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -23,6 +23,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
+
+
+@lru_cache
+def _bounds(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[np.ndarray, ...]:
+    """Lower and upper bounds of actions, where there are both, and where such a range starts and how wide it is."""
+    lowest, highest = np.asarray(low, np.float32), np.asarray(high, np.float32)
+    both = np.isfinite(lowest) & np.isfinite(highest)
+    width = np.subtract(highest, lowest, where=both, out=np.zeros_like(lowest))
+    return lowest, highest, both, np.where(both, lowest, 0), width
 
 
 @dataclass(frozen=True)
@@ -42,12 +51,10 @@ class Box:
 
         Numbers with two bounds are mapped from [-1, 1] onto their range and clipped; others are clipped to a bound, if any.
         """
-        if self.low is not None:
-            low, high = np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
-            both = np.isfinite(low) & np.isfinite(high)
-            start, width = np.where(both, low, 0), np.subtract(high, low, where=both, out=np.zeros_like(low))
+        if self.low is not None and self.high is not None:
+            low, high, both, start, width = _bounds(self.low, self.high)
             mapped = start + (np.clip(actions, -1, 1) + 1) / 2 * width
-            actions = np.where(both, mapped, np.clip(actions, low, high))
+            actions = mapped if both.all() else np.where(both, mapped, np.clip(actions, low, high))
         return actions if self.shape is None else actions.reshape(*actions.shape[:-1], *self.shape)
 
 
@@ -62,6 +69,41 @@ class Discrete:
     def outside(self, actions: np.ndarray) -> np.ndarray:
         """Actions as the wrapped environment takes them."""
         return np.asarray(actions + self.start)
+
+
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Several choices at once: in place i one of `sizes[i]` actions, an integer 0..sizes[i]-1."""
+
+    sizes: tuple[int, ...]
+    start: tuple[int, ...] | None = None
+    """What 0 stands for in each place in a wrapped environment, such as one of Gymnasium's; None: 0."""
+    shape: tuple[int, ...] | None = None
+    """The shape of the wrapped environment's actions; None: (len(sizes),)."""
+
+    @property
+    def size(self) -> int:
+        """How many numbers a policy needs: a logit for each action of each place."""
+        return sum(self.sizes)
+
+    def outside(self, actions: np.ndarray) -> np.ndarray:
+        """Actions (..., places) as the wrapped environment takes them."""
+        moved = np.asarray(actions) + np.asarray(self.start or 0, np.int64)
+        return moved if self.shape is None else moved.reshape(*moved.shape[:-1], *self.shape)
+
+
+Action = Box | Discrete | MultiDiscrete
+
+
+def action_shape(action: Action) -> tuple[tuple[int, ...], Any]:
+    """The shape and the type of one action as Corral has it."""
+    match action:
+        case Box():
+            return (action.size,), np.float32
+        case Discrete():
+            return (), np.int32
+        case MultiDiscrete():
+            return (len(action.sizes),), np.int32
 
 
 @dataclass(frozen=True)
@@ -85,7 +127,7 @@ class EnvSpec:
 
     name: str
     observation_size: int
-    action: Box | Discrete
+    action: Action
     horizon: int
     """No episode has more steps than this."""
     constraints: tuple[ConstraintSpec, ...] = ()
@@ -134,7 +176,7 @@ class Env(eqx.Module):
 
     @abc.abstractmethod
     def step(self, state: Any, action: Array) -> tuple[Any, Timestep]:
-        """One step with an action of shape (a,) for `Box` or () for `Discrete`."""
+        """One step with an action of shape (a,) for `Box`, () for `Discrete` or (places,) for `MultiDiscrete`."""
 
 
 class Fleet(NamedTuple):
@@ -215,6 +257,9 @@ class HostStep(NamedTuple):
     """(N, o): the last observation of the episode where one ended, elsewhere equal to `obs`."""
     broken: np.ndarray
     """(N,) bool: as in `Timestep`."""
+    counted: np.ndarray | None = None
+    """(N,) bool: False where this was no step, but the start of a slot's episode, of which `obs` is the first observation;
+    None: all were steps."""
 
 
 @partial(jax.jit, static_argnums=0)
@@ -241,7 +286,7 @@ class HostEnv(abc.ABC):
 
     @abc.abstractmethod
     def step(self, actions: np.ndarray, active: np.ndarray | None = None, restart: bool = True) -> HostStep:
-        """Step with actions (N, a), or (N,) integers for `Discrete`.
+        """Step with actions (N, a), or integers: (N,) for `Discrete`, (N, places) for `MultiDiscrete`.
 
         Slots where `active` (N,) is False are not simulated: they keep state and observation, earn and cost nothing.
         With `restart` False the caller wants no further episode before the next `reset`, so a slot whose episode ends
@@ -260,6 +305,10 @@ class HostEnv(abc.ABC):
 
     def use_threads(self, count: int) -> None:
         """Simulate on `count` threads from the next step on; any thread may call this. By default nothing happens."""
+        return None
+
+    def interrupt(self) -> None:
+        """Give up a step that another thread waits for, where that may take long; only `close` may follow."""
         return None
 
     def close(self) -> None:

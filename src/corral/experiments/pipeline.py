@@ -5,7 +5,7 @@ from pathlib import Path
 
 from corral import devices
 from corral.errors import require
-from corral.experiments import data, figure, plan, ranking, runner, spec, tables
+from corral.experiments import data, figure, plan, ranking, remote, runner, spec, tables
 from corral.experiments.runner import How, Outcome, Progress
 from corral.experiments.spec import Experiment
 
@@ -21,11 +21,13 @@ def carry_out(
     seeds: int | None = None,
     iterations: int | None = None,
     train: bool = True,
+    on: remote.Where = "here",
 ) -> tuple[Outcome, list[Path]]:
     """Train the runs that are missing in OUT, then write data, figures and tables, unless Ctrl-C ended training.
 
     `only` names environments, none: all. `seeds` and `iterations` take the place of the scale's. Without `train` the files
-    are made of the runs that are there. Returns how training ended, and the files.
+    are made of the runs that are there. `on` says where runs are trained. Returns how
+    training ended, and the files.
     """
     chosen = [spec.choose(experiment, only) for experiment in experiments]
     chosen = [experiment for experiment in chosen if experiment.environments]
@@ -36,8 +38,12 @@ def carry_out(
         devices.use_cache()
         devices.keep_memory()
         jobs = plan.merge(plan.jobs(e, scale, out, seeds, iterations) for e in chosen)
-        with runner.alone(out):
-            outcome = runner.run(jobs, progress, how or How())
+        how = how or How()
+        with runner.alone(out) as lock:
+            if on == "here":
+                outcome = runner.run(jobs, progress, how)
+            else:
+                outcome = remote.run(jobs, progress, how, remote.cluster_of(on, how, out), lock)
     files: list[Path] = []
     if outcome.stopped != "asked":
         whole = {experiment.name: experiment for experiment in experiments}

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
 
+from corral.config import RunOptions
 from corral.errors import CorralError
 from corral.experiments import plan
 from corral.experiments.plan import Job
@@ -81,8 +82,8 @@ class TimeIsUp(CorralError):
 
 
 @contextmanager
-def alone(out: Path) -> Iterator[None]:
-    """Lock a folder of results for this process: two processes would write each other's runs."""
+def alone(out: Path) -> Iterator[Path]:
+    """Lock a folder of results for this process: two processes would write each other's runs; yields the lock's file."""
     out.mkdir(parents=True, exist_ok=True)
     with open(out / ".lock", "w") as file:
         try:
@@ -90,7 +91,7 @@ def alone(out: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise CorralError(f"another process is working on {out}: wait for it, or choose another --out") from None
-        yield
+        yield out / ".lock"
 
 
 def run(jobs: Sequence[Job], progress: Progress, how: How) -> Outcome:
@@ -142,7 +143,7 @@ def _train(
     session = Session(program, begins)
     watcher = _Watcher(progress, session, config.iterations, deadline)
     try:
-        with make.from_config(config, how.threads) as sampler:
+        with make.from_config(config, RunOptions(threads=how.threads)) as sampler:
             trainer = Trainer([job.config for job in program], sampler)
             runs = [job.directory for job in program]
             made = loop.train_into(runs, trainer, watcher, how.checkpoint_every, resume=True)

@@ -3,11 +3,12 @@
 docs/experiments.md, "Sweeps", has examples and the rule for settings that are lists themselves.
 """
 
+import types
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import is_dataclass
 from itertools import product
-from typing import Any, NamedTuple, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from corral.config import Config, algorithms
 from corral.errors import require
@@ -46,7 +47,7 @@ def _axes(content: Mapping[str, Any], kind: Any, path: tuple[str, ...]) -> Itera
         hint, here = hints.get(key), (*path, key)
         if isinstance(value, Mapping) and is_dataclass(hint):
             yield from _axes(value, hint, here)
-        elif isinstance(value, Mapping) and get_origin(hint) is dict:
+        elif isinstance(value, Mapping) and dict in _origins(hint):
             yield from (_Axis((*here, name), v) for name, v in value.items() if _is_sweep(v, float, here))
         elif hint is not None and _is_sweep(value, hint, here):
             yield _Axis(here, value)
@@ -54,10 +55,16 @@ def _axes(content: Mapping[str, Any], kind: Any, path: tuple[str, ...]) -> Itera
 
 def _is_sweep(value: Any, hint: Any, path: tuple[str, ...]) -> bool:
     """Whether a value is a list of values for a field of this type."""
-    if not isinstance(value, list) or get_origin(hint) is tuple:
+    if not isinstance(value, list) or tuple in _origins(hint):
         return isinstance(value, list) and any(isinstance(part, list) for part in value)
     require(len(value) > 0, f"{'.'.join(path)} must name at least one value, got []")
     return True
+
+
+def _origins(hint: Any) -> set[Any]:
+    """tuple, dict: the kinds of collection that a field of this type holds; none if it may hold a single number as well."""
+    kinds = {get_origin(part) for part in get_args(hint)} if isinstance(hint, types.UnionType) else {get_origin(hint)}
+    return kinds if None not in kinds else set()
 
 
 def _name(axis: _Axis, axes: list[_Axis]) -> str:

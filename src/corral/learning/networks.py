@@ -1,10 +1,12 @@
 """Networks and policies: Equinox modules, which are pytrees of their parameters."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,9 +15,10 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key
 
 from corral.config import Networks
-from corral.envs.contract import Box, EnvSpec
+from corral.envs.contract import Box, EnvSpec, MultiDiscrete
+from corral.envs.gymnasium import spaces
 from corral.errors import CorralError, require
-from corral.learning.distributions import Categorical, Distribution, Gaussian
+from corral.learning.distributions import Categorical, Categoricals, Distribution, Gaussian
 
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": jnp.tanh,
@@ -148,10 +151,14 @@ class Policy(eqx.Module):
     log_std: Float[Array, " a"] | None
     """None for discrete actions."""
     normalizer: Normalizer | None
+    sizes: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    """The number of actions of each of several choices made at once; None: there is but one."""
 
     def __call__(self, obs: Float[Array, "n o"]) -> Distribution:
         """Distribution parameters for a batch of observations."""
         out = self.net(obs if self.normalizer is None else jax.lax.stop_gradient(self.normalizer)(obs))
+        if self.sizes is not None:
+            return Categoricals(out, self.sizes)
         if self.log_std is None:
             return Categorical(out)
         return Gaussian(out, jnp.broadcast_to(self.log_std, out.shape))
@@ -165,7 +172,7 @@ class Policy(eqx.Module):
         net = self.net
         if isinstance(net, MLP) and self.normalizer is not None:
             net = with_input_scale(net, self.normalizer.scale(), normalizer.scale())
-        return Policy(net, self.log_std, normalizer)
+        return replace(self, net=net, normalizer=normalizer)
 
 
 class Adopted(eqx.Module):
@@ -174,33 +181,42 @@ class Adopted(eqx.Module):
     arrays: Any
     rest: Any = eqx.field(static=True)
     by_row: bool = eqx.field(static=True)
+    shape: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    """The shape of one observation as the network takes it; None: flat."""
 
     def __call__(self, x: Float[Array, "n i"]) -> Float[Array, "n o"]:
         """As the user's network, on rows."""
-        net = eqx.combine(self.arrays, self.rest)
-        return jax.vmap(net)(x) if self.by_row else net(x)
+        net: Any = eqx.combine(self.arrays, self.rest)
+        shaped = x if self.shape is None else x.reshape(len(x), *self.shape)
+        return jax.vmap(net)(shaped) if self.by_row else net(shaped)
 
 
-def adopt(net: Any, inputs: int, outputs: int) -> Any:
-    """The user's network as a module from rows to rows, made of arrays; one that takes a single row is vmapped."""
+def adopt(net: Any, inputs: int, outputs: int, shape: tuple[int, ...] | None = None) -> Any:
+    """The user's network as a module from rows to rows, made of arrays; one that takes a single row is vmapped.
+
+    `shape` is that of an observation before it was flattened, such as an image's: the network may take it so as well.
+    """
     require(callable(net), f"net must be an Equinox module that can be called, got {type(net).__name__}")
     arrays, rest = eqx.partition(net, eqx.is_array)
     # A number of rows that is none of the network's sizes.
     many = 2 + inputs + outputs
     rows, found = jax.ShapeDtypeStruct((many, inputs), jnp.float32), []
-    for by_row in (False, True):
-        adopted = Adopted(arrays, rest, by_row)
+    forms = [(form, by_row) for form in ((None,) if shape is None else (None, shape)) for by_row in (False, True)]
+    for form, by_row in forms:
+        adopted = Adopted(arrays, rest, by_row, form)
         try:
-            shape = getattr(eqx.filter_eval_shape(adopted, rows), "shape", "no array")
-        except (TypeError, ValueError) as error:
-            found.append(f"({str(error).splitlines()[0][:80]})")
+            made = getattr(eqx.filter_eval_shape(adopted, rows), "shape", "no array")
+        except (AssertionError, TypeError, ValueError) as error:
+            found.append(f"({(str(error).splitlines() or [type(error).__name__])[0][:80]})")
             continue
-        if shape == (many, outputs):
-            return adopted if by_row or jax.tree.leaves(rest) else net
-        found.append(str(shape))
+        if made == (many, outputs):
+            return adopted if by_row or form or jax.tree.leaves(rest) else net
+        found.append(str(made))
+    also = "" if shape is None else f"; of those in the shape {shape} {found[2]} and {found[3]}"
     raise CorralError(
-        f"net must map observations (n, {inputs}) to (n, {outputs}), or one ({inputs},) to ({outputs},): "
-        f"of {many} observations it made {found[0]}, of one at a time {found[1]}"
+        f"net must map observations (n, {inputs}) to (n, {outputs}), or one ({inputs},) to ({outputs},)"
+        f"{f', or one {shape} to ({outputs},)' if shape else ''}: "
+        f"of {many} observations it made {found[0]}, of one at a time {found[1]}{also}"
     )
 
 
@@ -212,11 +228,13 @@ def make_policy(spec: EnvSpec, networks: Networks, key: Key[Array, ""], net: Any
         # A small last layer makes the first policies nearly pure noise, so that exploration starts evenly.
         net = eqx.tree_at(lambda n: n.weights[-1], mlp, 0.1 * mlp.weights[-1])
     else:
-        net = adopt(net, o, k)
+        space = spec.observation and spaces.from_text(spec.observation)
+        net = adopt(net, o, k, space.shape if isinstance(space, gymnasium.spaces.Box) else None)
     blank = Normalizer(jnp.zeros(o), jnp.zeros(o), jnp.zeros(()), networks.least_deviation)
     normalizer = blank if networks.normalize_observations else None
     log_std = jnp.full(k, networks.log_std, jnp.float32) if isinstance(spec.action, Box) else None
-    return Policy(net, log_std, normalizer)
+    sizes = spec.action.sizes if isinstance(spec.action, MultiDiscrete) else None
+    return Policy(net, log_std, normalizer, sizes)
 
 
 class Flat(NamedTuple):
@@ -234,7 +252,7 @@ def flatten(policy: Policy) -> Flat:
 
     def back(theta: Float[Array, " p"]) -> Policy:
         rebuilt: Policy = eqx.combine(unravel(theta), static)
-        return Policy(rebuilt.net, rebuilt.log_std, policy.normalizer)
+        return replace(rebuilt, normalizer=policy.normalizer)
 
     return Flat(theta, back)
 

@@ -39,12 +39,15 @@ class LearnerState(NamedTuple):
 
 def limits(config: Config, spec: EnvSpec) -> tuple[Any, ...]:
     """The limits in force, numbers that may be traced."""
+    if isinstance(config.limit, dict):
+        return tuple(config.limit.get(c.name, c.limit) for c in spec.constraints)
     return config.limit or tuple(c.limit for c in spec.constraints)
 
 
 def cost_discounts(config: Config, spec: EnvSpec) -> tuple[Any, ...]:
     """γ of each constraint's return, numbers that may be traced."""
-    return tuple(config.cost_gamma if c.discount is None else c.discount for c in spec.constraints)
+    usual = [config.cost_gamma if c.discount is None else c.discount for c in spec.constraints]
+    return tuple(config.discount.get(c.name, gamma) for c, gamma in zip(spec.constraints, usual, strict=True))
 
 
 def init(config: Config, spec: EnvSpec, key: Key[Array, ""], net: Any | None = None) -> LearnerState:

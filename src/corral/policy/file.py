@@ -146,6 +146,10 @@ def load(path: Path | str) -> Policy:
         "corral.Result.load(path, net), which needs JAX",
     )
     scale, action = about["normalizer"], about["action"]
+    require(
+        action["kind"] in ("box", "discrete"),
+        f"{path} has several choices at once as actions: load it with corral.Result.load(path), which needs JAX",
+    )
     return Policy(
         about,
         hashlib.sha256(data).hexdigest(),

@@ -25,7 +25,7 @@ def play(run: Run) -> dict[str, Any]:
     """Episodes of the run's final policy with the map they happen on, or `missing`: why there are none."""
     if not run.finished:
         return {"missing": f"no final policy, {len(run.metrics):,} of {run.config.iterations:,} iterations done"}
-    if run.config.env not in envs.names():
+    if run.config.env not in envs.names() or run.config.from_python:
         return {"missing": f"there is no map of {run.config.env}"}
     try:
         scenario = envs.scenario(run.config.env, **run.config.task)

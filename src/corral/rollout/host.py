@@ -3,7 +3,7 @@
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from corral import devices
-from corral.envs.contract import Box, EnvSpec, HostEnv, asked
+from corral.envs.contract import EnvSpec, HostEnv, action_shape, asked
 from corral.errors import CorralError, require
 from corral.learning import distributions
 from corral.learning.estimate import Batch
@@ -40,6 +40,8 @@ class HostSampler(Sampler):
         self._mesh = devices.mesh()
         self._threads = threads
         self._lock = threading.Lock()
+        self._over = threading.Event()
+        """Set where a lane has failed: the others need not go on."""
 
     def plan(self, counts: np.ndarray, batch_size: int, before: Plan | None) -> Plan:
         """As the contract says."""
@@ -96,14 +98,30 @@ class HostSampler(Sampler):
 
         def play(i: int) -> list[np.ndarray]:
             try:
-                return _play(self.envs[i], policy, jax.random.fold_in(key, i), shares[i], deterministic)
+                return _play(self.envs[i], policy, jax.random.fold_in(key, i), shares[i], deterministic, self._over)
+            except BaseException:
+                self._over.set()
+                raise
             finally:
                 self._share_threads(running, over=i)
 
         running = {i for i in range(count) if shares[i]}
         self._share_threads(running)
+        self._over.clear()
         with ThreadPoolExecutor(len(running)) as drivers:
-            return _batch(list(drivers.map(play, sorted(running))), episodes, rows, room)
+            lanes = [drivers.submit(play, i) for i in sorted(running)]
+            try:
+                wait(lanes, return_when=FIRST_EXCEPTION)
+            except BaseException:  # Ctrl-C: the drivers must end before this thread can
+                self._over.set()
+                for env in self.envs:
+                    env.interrupt()
+                raise
+        failures = [lane.exception() for lane in lanes]
+        for failure in failures:
+            if failure is not None and not isinstance(failure, _Dropped):
+                raise failure
+        return _batch([lane.result() for lane in lanes], episodes, rows, room)
 
     def _share_threads(self, running: set[int], over: int | None = None) -> None:
         """Give all threads to the lanes of these numbers, less the one that is over."""
@@ -112,6 +130,10 @@ class HostSampler(Sampler):
             if self._threads is not None:
                 for i in running:
                     self.envs[i].use_threads(max(1, self._threads // len(running)))
+
+
+class _Dropped(Exception):
+    """A lane gave up because another has failed."""
 
 
 # Noise is drawn for this many steps at once: as much work, but a call less in each.
@@ -145,8 +167,10 @@ class _Question:
         return self.answer(jax.tree.unflatten(self.structure, arrays)(obs), *noise)
 
 
-def _play(env: HostEnv, policy: Policy, key: Key[Array, ""], episodes: int, deterministic: bool) -> list[np.ndarray]:
-    """The columns of a batch from one lane.
+def _play(
+    env: HostEnv, policy: Policy, key: Key[Array, ""], episodes: int, deterministic: bool, over: threading.Event
+) -> list[np.ndarray]:
+    """The columns of a batch from one lane; `over` ends it early.
 
     A slot whose episode ends takes the next one that has not been started, and rests when there is none left.
     """
@@ -157,15 +181,19 @@ def _play(env: HostEnv, policy: Policy, key: Key[Array, ""], episodes: int, dete
     active = np.arange(n) < episodes
     started = int(active.sum())
     age = np.zeros(n, np.int32)
-    limit = spec.horizon * -(-episodes // n) + spec.horizon
+    rounds = -(-episodes // n)
+    limit = spec.horizon * rounds + spec.horizon + rounds  # some environments need a step to start an episode
     log: list[tuple[np.ndarray, ...]] = []
     arrays, structure = jax.tree.flatten(policy)
     ask = _Question(structure, distributions.mode if deterministic else distributions.act)
     chance: Iterator[tuple[Any, ...]] = itertools.repeat(()) if deterministic else _noises(policy, obs, play)
     action = np.asarray(asked(ask, obs, arrays, *next(chance)))
     for _ in range(limit):
+        if over.is_set():
+            raise _Dropped
         out, following = env.step_and_ask(action, active, started < episodes, ask, arrays, *next(chance))
-        ended = active & (out.terminated | out.truncated)
+        stepped = active if out.counted is None else active & out.counted
+        ended = stepped & (out.terminated | out.truncated)
         log.append(
             (
                 obs,
@@ -173,15 +201,15 @@ def _play(env: HostEnv, policy: Policy, key: Key[Array, ""], episodes: int, dete
                 out.reward,
                 out.costs,
                 age.copy(),
-                active,
+                stepped,
                 ended,
                 out.truncated & ~out.terminated,
                 out.broken,
                 out.final_obs,
             )
         )
-        _refuse_endless(spec.name, age, active & ~ended, spec.horizon)
-        age = np.where(ended, 0, age + 1).astype(np.int32)
+        _refuse_endless(spec.name, age, stepped & ~ended, spec.horizon)
+        age = np.where(ended, 0, age + stepped).astype(np.int32)
         # Give out the episodes that are left, slot by slot; the others that ended rest.
         takes = ended & (np.cumsum(ended) <= episodes - started)
         started += int(takes.sum())
@@ -252,10 +280,11 @@ def batch_shapes(spec: EnvSpec, runs: int, rows: int, room: int) -> Batch:
     def of(dtype: Any, *shape: int) -> Any:
         return jax.ShapeDtypeStruct((runs, *shape), dtype)
 
+    shape, kind = action_shape(spec.action)
     made: Any = Batch
     whole: Batch = made(
         obs=of(np.float32, rows, spec.observation_size),
-        action=of(np.float32, rows, spec.action.size) if isinstance(spec.action, Box) else of(np.int32, rows),
+        action=of(kind, rows, *shape),
         reward=of(np.float32, rows),
         costs=of(np.float32, rows, len(spec.constraints)),
         t=of(np.int32, rows),

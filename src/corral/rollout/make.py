@@ -1,12 +1,14 @@
 """Samplers for environments and for configurations: the one place that asks which kind an environment is."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
 from corral import devices, envs
-from corral.config import Config
-from corral.envs.contract import Env, HostEnv
+from corral.config import Config, RunOptions
+from corral.envs.contract import ConstraintSpec, Env, HostEnv
+from corral.envs.gymnasium.wrap import Cost, Unsendable, groups_from_gymnasium
 from corral.errors import require
 from corral.rollout.device import DeviceSampler
 from corral.rollout.host import HostSampler
@@ -20,22 +22,17 @@ def sampler(env: Env | HostEnv | Sampler) -> Sampler:
     return DeviceSampler(env) if isinstance(env, Env) else HostSampler([env])
 
 
-def from_config(config: Config, threads: int | None = None) -> Sampler:
+def from_config(config: Config, how: RunOptions | None = None) -> Sampler:
     """The sampler of a configuration: on the device for the Point and where there is an accelerator, else on threads.
 
-    A Gymnasium id brings one constraint, on the cost it reports, if the configuration has a limit for it.
+    `how` has the threads, the workers and the Python of the environment. A Gymnasium id brings the constraints that the
+    configuration has limits for, on costs that it reports.
     """
-    task: dict[str, Any] = dict(config.task)
+    require_given(config)
+    how, task = how or RunOptions(), dict[str, Any](config.task)
     if envs.is_gymnasium(config.env):
-        # Numbers of a configuration are floats; a parameter that counts something must be whole.
-        task = {name: int(value) if float(value).is_integer() else value for name, value in task.items()}
-        require(
-            len(config.limit) <= 1,
-            f"limit may be one number for {config.env}, that of the cost in its info, got {len(config.limit)}; "
-            "several constraints: corral.train in Python",
-        )
-        costs = [envs.ConstraintSpec("cost", limit) for limit in config.limit]
-        return HostSampler([envs.from_gymnasium(config.env, gymnasium_slots(config), costs, parameters=task)])
+        return of_gymnasium(config.env, config, how=how)
+    require(how.env_python is None, f"env_python is for Gymnasium's environments, and {config.env} is one of Corral's")
     if config.env.startswith("point-") or jax.default_backend() != "cpu":
         return DeviceSampler(envs.make(config.env, **task))
     # Twice the episodes that fill a batch if none ends early, so that most batches are one round of episodes.
@@ -43,7 +40,64 @@ def from_config(config: Config, threads: int | None = None) -> Sampler:
     # Two lanes on every machine, as results depend on their number.
     sizes = (slots - slots // 2, slots // 2)
     lanes = [envs.make_host(config.env, size, 1, **task) for size in sizes]
-    return HostSampler(lanes, threads or devices.cores())
+    return HostSampler(lanes, how.threads or devices.cores())
+
+
+def of_gymnasium(
+    env: str | Callable[[], Any], config: Config, costs: Sequence[Cost] | None = None, *, how: RunOptions
+) -> Sampler:
+    """The sampler of a Gymnasium id, or of a function that makes an environment, in two groups of copies.
+
+    The workers step one group while the policy is asked for the other. The number of workers changes no result.
+    """
+    parameters: dict[str, Any] | None = None
+    if isinstance(env, str):
+        # Numbers of a configuration are floats; a parameter that counts something must be whole.
+        parameters = {name: int(value) if float(value).is_integer() else value for name, value in config.task.items()}
+    slots = gymnasium_slots(config, config.horizon)
+    sizes = (slots - slots // 2, slots // 2)
+    workers = some_workers(slots) if how.workers is None else how.workers
+    given = (env, sizes, gymnasium_constraints(config), costs, config.horizon, parameters)
+    try:
+        return HostSampler(groups_from_gymnasium(*given, workers, how.env_python))
+    except Unsendable:
+        if how.workers is not None:
+            raise
+        return HostSampler(groups_from_gymnasium(*given))
+
+
+def some_workers(slots: int) -> int:
+    """How many processes step so many copies where nobody says: one per core with at least two copies, 0 for only one."""
+    workers = min(devices.cores(), slots // 2)
+    return workers if workers > 1 else 0
+
+
+def require_given(config: Config, given: Sequence[str] = ()) -> None:
+    """Require that Python has given all that a run had from Python: env, costs, net."""
+    missing = [name for name in config.from_python if name not in given]
+    words = {"env": "env=… (its environment)", "costs": "constraints=… (with its cost functions)", "net": "net=…"}
+    arguments = ", ".join(words[name] for name in missing)
+    require(
+        not missing,
+        f"{' and '.join(missing)} of this run of {config.env} came from Python, and no file can hold them: in Python, give "
+        f"{arguments} to corral.resume(FOLDER, …), corral.evaluate(FOLDER, …) or corral.Result.load(FOLDER, …)",
+    )
+
+
+def gymnasium_constraints(config: Config) -> list[ConstraintSpec]:
+    """The constraints of a Gymnasium environment: those that the configuration has limits for."""
+    if isinstance(config.limit, tuple):
+        require(
+            len(config.limit) <= 1,
+            f"limit may be one number for {config.env}, that of the cost in its info, got {len(config.limit)}; "
+            "name several constraints: --limit torque=10 collision=2",
+        )
+    named = config.limit if isinstance(config.limit, dict) else dict(zip(["cost"], config.limit, strict=False))
+    discount, most = config.discount, config.largest_step
+    return [
+        ConstraintSpec(name, float(limit), discount=discount.get(name), largest_step=most.get(name))
+        for name, limit in named.items()
+    ]
 
 
 def gymnasium_slots(config: Config, horizon: int | None = None) -> int:

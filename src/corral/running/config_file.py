@@ -100,6 +100,8 @@ def describe(wanted: Any) -> str:
     if get_origin(wanted) in (Union, types.UnionType):
         return ", or ".join(describe(part) for part in parts if part is not types.NoneType)
     if get_origin(wanted) is tuple:
+        if get_origin(parts[0]) is Literal:
+            return f"any of {', '.join(map(str, get_args(parts[0])))}"
         return {int: "a list of whole numbers", float: "a list of numbers"}.get(parts[0], "a list")
     if get_origin(wanted) is dict:
         return "pairs of a name and a number"
@@ -113,7 +115,8 @@ def _typed(value: Any, wanted: Any, name: str) -> Any:
         if value is None and types.NoneType in parts:
             return None
         kinds = [part for part in parts if part is not types.NoneType]
-        alike = (part for part in kinds if (get_origin(part) is tuple) == isinstance(value, list | tuple))
+        origin = tuple if isinstance(value, list | tuple) else dict if isinstance(value, Mapping) else None
+        alike = (part for part in kinds if get_origin(part) is origin)
         return _typed(value, next(alike, kinds[0]), name)
     if origin is Literal:
         require(value in parts, f"{name} must be {describe(wanted)}, got {value!r}")
@@ -166,6 +169,8 @@ def _toml_value(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
+    if isinstance(value, Path):
+        return _toml_value(str(value))
     if isinstance(value, str):
         # JSON's strings are TOML's, but for one character.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

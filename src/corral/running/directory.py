@@ -6,12 +6,14 @@
     policy.npz                      the final policy, once all iterations are done
     figure.png, figure.svg          the picture of the whole run
     error.txt, provenance.json      written by grids: why a run failed, and where it was made
+    id.txt, wandb/                  by which services of others know the run, and what Weights & Biases keeps of it
 
 A run with several seeds has a folder `seed-<n>` for each, with these files, and the figure in the folder above them.
 """
 
 import json
 import re
+import secrets
 import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +35,8 @@ Note = Callable[[str], None]
 """Hears of something worth a line."""
 
 _CONFIG, _CHECKPOINTS, _POLICY, _ERROR, _SEED = ("config.toml", "checkpoints", "policy.npz", "error.txt", "seed-")
-_PROVENANCE = "provenance.json"
-_MADE = (_CONFIG, log.FILE, _POLICY, "events.out.tfevents.*", "figure.*", _ERROR, _PROVENANCE)
+_PROVENANCE, _ID, _WANDB = "provenance.json", "id.txt", "wandb"
+_MADE = (_CONFIG, log.FILE, _POLICY, "events.out.tfevents.*", "figure.*", _ERROR, _PROVENANCE, _ID)
 """The files that a run leaves in its folder, beside its checkpoints."""
 
 
@@ -158,9 +160,12 @@ class RunDirectory:
         names = (_CONFIG, log.FILE, _POLICY, f"{_CHECKPOINTS}/", "events.out.tfevents.…")
         return [name for name in names if any(self.path.glob(name.replace("…", "*").rstrip("/")))]
 
-    def policy(self, config: Config, spec: EnvSpec) -> tuple[Policy, Path]:
-        """The final policy, or the one of the newest checkpoint of an unfinished run, and the file it came from."""
-        like: Any = jax.eval_shape(lambda: update.init(config, spec, jax.random.key(0)))
+    def policy(self, config: Config, spec: EnvSpec, net: Any | None = None) -> tuple[Policy, Path]:
+        """The final policy, or the one of the newest checkpoint of an unfinished run, and the file it came from.
+
+        `net` has the shapes of the network, where the run had one of the user's own.
+        """
+        like: Any = jax.eval_shape(lambda: update.init(config, spec, jax.random.key(0), net))
         if self.finished:
             policy, _ = checkpoint.load(self.path / _POLICY, like.policy)
             return policy, self.path / _POLICY
@@ -208,6 +213,13 @@ class RunDirectory:
         except (OSError, ValueError):
             return {}
         return content if isinstance(content, dict) else {}
+
+    def id(self) -> str:
+        """By which services of others know the run; made and written down when it is first asked for."""
+        path = self.path / _ID
+        if not path.is_file():
+            write_atomically(path, (secrets.token_hex(8) + "\n").encode())
+        return path.read_text().strip()
 
     def save_provenance(self, content: dict[str, Any]) -> None:
         """Write down where the run was made."""
@@ -257,7 +269,7 @@ def clear(directory: Path) -> None:
 def _of_a_run(path: Path) -> bool:
     """Whether a file, given relative to the folder of a run, is one that runs leave there or in their seeds' folders."""
     parts = path.parts[1:] if len(path.parts) > 1 and path.parts[0].startswith(_SEED) else path.parts
-    if parts[0] == _CHECKPOINTS:
+    if parts[0] in (_CHECKPOINTS, _WANDB):
         return True
     return len(parts) == 1 and any(fnmatch(parts[0], name) for name in _MADE)
 

@@ -16,7 +16,8 @@ import numpy as np
 from corral.config import Config
 from corral.errors import CorralError, did_you_mean, require
 from corral.running.files import no_room, write_atomically
-from corral.running.tensorboard import EventWriter, tags
+from corral.running.loggers import tags
+from corral.running.tensorboard import EventWriter
 
 FILE = "metrics.csv"
 
@@ -45,7 +46,7 @@ def patterns(config: Config) -> tuple[str, ...]:
 
 
 def columns(constraints: Sequence[str], patterns: Sequence[str] = COLUMNS) -> list[str]:
-    """The columns of a run with these constraints; a pattern with {} gives one for each of them."""
+    """Columns for these constraints; a pattern with {} gives one for each of them."""
     return [column.format(name) for column in patterns for name in (constraints if "{}" in column else [""])]
 
 
@@ -92,7 +93,7 @@ class RunLog:
         line = ",".join(_cell(name, row.get(name, "")) for name in self.columns).encode() + b"\n"
         self._write(self._handle, line)
         self._last = iteration
-        self._events.add(iteration, tags(row, constraint_names(self.columns)))
+        self._events.log(iteration, tags(row, constraint_names(self.columns)))
 
     def _write(self, handle: int, line: bytes) -> None:
         size = os.fstat(handle).st_size

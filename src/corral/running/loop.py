@@ -5,8 +5,10 @@ and that plan, and runs that were killed continue bit for bit, with the same run
 """
 
 import abc
+import contextlib
+import secrets
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,15 +21,20 @@ from corral.config import Config, RunOptions
 from corral.errors import require
 from corral.rollout import make
 from corral.rollout.shapes import Plan
+from corral.running import config_file, log, loggers, standalone
 from corral.running import directory as folders
-from corral.running import log, standalone
 from corral.running.directory import RunDirectory
+from corral.running.given import Given
+from corral.running.loggers import LoggedRun, Logger, MakeLogger, Service, tags
 from corral.running.refusals import Refusals
 from corral.running.trainer import Row, State, Trainer
 
 
 class Watcher:
     """Hears of training as it happens; this one shows nothing."""
+
+    def compiling(self) -> None:
+        """Programs are about to be compiled, which may take a minute."""
 
     def update(self, row: Row) -> None:
         """An iteration has ended."""
@@ -47,7 +54,11 @@ class Position(NamedTuple):
 
 
 class Recorder(abc.ABC):
-    """Keeps what training makes: on the disk for the command line, in memory for `corral.train`."""
+    """Keeps what training makes: on the disk where a run has a folder, else in memory."""
+
+    @abc.abstractmethod
+    def logged_runs(self, trainer: Trainer, done: int) -> list[LoggedRun]:
+        """What loggers are told of each run, of which `done` iterations are made."""
 
     @abc.abstractmethod
     def start(self, trainer: Trainer, note: Callable[[str], None]) -> Position:
@@ -73,6 +84,10 @@ class InMemory(Recorder):
         self.rows: list[list[Row]] = []
         self.now: Position | None = None
 
+    def logged_runs(self, trainer: Trainer, done: int) -> list[LoggedRun]:
+        """As the contract says; nobody can go on with these runs, so that their ids are new ones."""
+        return [_logged(config, trainer, secrets.token_hex(8), None, done) for config in trainer.configs]
+
     def start(self, trainer: Trainer, note: Callable[[str], None]) -> Position:
         """Start from an untrained policy."""
         self.now = Position(trainer.initial(), None, 0)
@@ -94,6 +109,11 @@ class OnDisk(Recorder):
         self._runs, self._resume = list(runs), resume
         self._writes = jax.process_index() == 0
         self._logs: list[log.RunLog] = []
+
+    def logged_runs(self, trainer: Trainer, done: int) -> list[LoggedRun]:
+        """As the contract says."""
+        pairs = zip(self._runs, trainer.configs, strict=True) if self._writes else []
+        return [_logged(config, trainer, run.id(), run.path, done) for run, config in pairs]
 
     def start(self, trainer: Trainer, note: Callable[[str], None]) -> Position:
         """Open the logs; with `resume`, at the newest checkpoint that all runs have."""
@@ -130,6 +150,23 @@ class OnDisk(Recorder):
             run.save_policy(policy, *standalone.described(policy, self._trainer.spec, config.networks, config))
 
 
+class Also(NamedTuple):
+    """What else is done with each iteration, beside recording it."""
+
+    loggers: Sequence[MakeLogger] = ()
+    """Each is called once for each run, and makes a logger of that run."""
+    callback: Callable[[Position, list[Row]], object] = lambda now, rows: None
+    """Hears where training stands, and the row of each run; training ends where it returns something true."""
+
+
+NOTHING = Also()
+
+
+def _logged(config: Config, trainer: Trainer, id: str, folder: Path | None, done: int) -> LoggedRun:
+    name = f"{config.env}-{config.algo.name}-s{config.seed}"
+    return LoggedRun(name, id, config_file.as_dict(config), tuple(trainer.names), folder, done)
+
+
 def loop(
     trainer: Trainer,
     recorder: Recorder,
@@ -137,23 +174,38 @@ def loop(
     *,
     checkpoint_every: int = 10,
     asked_to_stop: Callable[[], bool] = lambda: False,
+    also: Also = NOTHING,
 ) -> Position:
     """Train to the configured number of iterations, or until asked to stop; where training stands then.
 
-    An error of Corral, the environment or the watcher ends the loop with everything saved that was learned before it. So
-    does a run whose updates are refused one after the other (`refusals.IN_A_ROW`).
+    An error of Corral, the environment, the watcher, a logger or the callback ends the loop with everything saved that was
+    learned before it. So does a run whose updates are refused one after the other (`refusals.IN_A_ROW`).
     """
     now, refusals = recorder.start(trainer, watcher.note), Refusals(trainer.configs)
     total, stop = trainer.config.iterations, False
+    made: list[list[Logger]] = []
     try:
+        # One list for each run; none where another process writes.
+        for run in recorder.logged_runs(trainer, now.done) if also.loggers else []:
+            made.append([])
+            for make_logger in also.loggers:
+                made[-1].append(make_logger(run))
         while now.done < total and not stop:
             plan = trainer.plan(now.state, now.plan)
+            if trainer.compiles(plan):
+                watcher.compiling()
             state, rows = trainer.iterate(now.state, plan)
             now = Position(state, trainer.plan_after(plan, rows), now.done + 1)
             recorder.record(rows, now)
+            stop = bool(also.callback(now, rows))
+            for own, row, config in zip(made, rows, trainer.configs, strict=False):
+                known = log.columns(trainer.names, log.patterns(config))
+                values = tags({name: row[name] for name in known if name in row}, trainer.names)
+                for logger in own:
+                    logger.log(now.done - 1, values)
             watcher.update(shown(rows))
             refusals.see(rows)
-            stop = asked_to_stop()
+            stop = asked_to_stop() or stop
             if now.done % checkpoint_every == 0 or now.done == total or stop:
                 recorder.save(now)
     except Exception:
@@ -161,7 +213,10 @@ def loop(
             recorder.save(now)
         raise
     finally:
-        recorder.close(now, finished=now.done == total)
+        with contextlib.ExitStack() as stack:  # all are closed, also where one fails
+            stack.callback(recorder.close, now, finished=now.done == total)
+            for logger in (logger for own in made for logger in own):
+                stack.callback(logger.close)
     return now
 
 
@@ -222,29 +277,51 @@ def run(
     seeds: int = 1,
     checkpoint_every: int = 10,
     threads: int | None = None,
+    workers: int | None = None,
+    env_python: Path | None = None,
     overwrite: bool = False,
+    services: Sequence[Service] = (),
     watcher: Watcher | None = None,
 ) -> Run:
     """Train `seeds` seeds (seed, seed + 1, …) into a new directory; several go into folders `seed-<n>` in it.
 
     Where training fails before its first iteration is done, nothing stays behind.
     """
-    require(seeds >= 1, f"seeds must be at least 1, got {seeds}")
     folders.require_free(directory, overwrite)
-    configs = [replace(config, seed=seed) for seed in range(config.seed, config.seed + seeds)]
-    runs = RunDirectory.for_seeds(directory, [c.seed for c in configs])
-    options = RunOptions(checkpoint_every=checkpoint_every, threads=threads)
-    with make.from_config(config, threads) as sampler:
-        trainer = Trainer(configs, sampler)
-        folders.clear(directory)  # not before the new run is known to be possible
-        for own, folder in zip(configs, runs, strict=True):
-            folder.begin(own, options)
-        try:
-            return train_into(runs, trainer, watcher or Watcher(), checkpoint_every, resume=False)
-        except BaseException:
-            for folder in runs:
-                folder.discard_start()
-            raise
+    options = RunOptions(
+        seeds=seeds,
+        checkpoint_every=checkpoint_every,
+        threads=threads,
+        workers=workers,
+        env_python=env_python,
+        log=tuple(services),
+        overwrite=overwrite,
+    )
+    with make.from_config(config, options) as sampler:
+        trainer = Trainer(each_seed(config, seeds), sampler)
+        return begin(trainer, directory, options, watcher or Watcher(), Also(loggers.chosen(services)))
+
+
+def each_seed(config: Config, seeds: int) -> list[Config]:
+    """The configurations of so many seeds, from the configuration's own on."""
+    require(seeds >= 1, f"seeds must be at least 1, got {seeds}")
+    return [replace(config, seed=seed) for seed in range(config.seed, config.seed + seeds)]
+
+
+def begin(trainer: Trainer, directory: Path, options: RunOptions, watcher: Watcher, also: Also = NOTHING) -> Run:
+    """Train the runs of a trainer, one for each seed, into a new directory; if that fails at once, nothing stays behind."""
+    folders.require_free(directory, options.overwrite)
+    runs = RunDirectory.for_seeds(directory, [c.seed for c in trainer.configs])
+    folders.clear(directory)  # not before the new run is known to be possible
+    # The number of seeds is that of the folders.
+    for own, folder in zip(trainer.configs, runs, strict=True):
+        folder.begin(own, replace(options, seeds=1))
+    try:
+        return train_into(runs, trainer, watcher, options.checkpoint_every, resume=False, also=also)
+    except BaseException:
+        for folder in runs:
+            folder.discard_start()
+        raise
 
 
 def resume(
@@ -253,12 +330,30 @@ def resume(
     iterations: int | None = None,
     checkpoint_every: int | None = None,
     threads: int | None = None,
+    workers: int | None = None,
+    env_python: Path | None = None,
     watcher: Watcher | None = None,
 ) -> Run:
     """Go on with a run that was interrupted or killed, bit for bit as if it had not been.
 
-    `iterations` takes the place of the number of iterations in its configuration; checkpoints come as often and threads are
-    as many as before, unless told otherwise.
+    `iterations` takes the place of the number of iterations in its configuration; checkpoints come as often, threads
+    and workers are as many, and the Python of the environment is the same as before, unless told otherwise.
+    """
+    told = {"threads": threads, "workers": workers, "env_python": env_python}
+    with reopened(directory, Given(), iterations, told) as (runs, trainer):
+        options = runs[0].options()
+        also = Also(loggers.chosen(options.log))
+        every = checkpoint_every or options.checkpoint_every
+        return train_into(runs, trainer, watcher or Watcher(), every, resume=True, also=also)
+
+
+@contextmanager
+def reopened(
+    directory: Path, given: Given, iterations: int | None, told: Mapping[str, Any]
+) -> Iterator[tuple[list[RunDirectory], Trainer]]:
+    """The seeds of a run that is there, and their trainer.
+
+    `given` is what the run had from Python; `told` are options that take the place of the run's where they are not None.
     """
     runs = RunDirectory.find(directory)
     configs = [folder.config() for folder in runs]
@@ -269,22 +364,26 @@ def resume(
             iterations >= max(done, 1), f"iterations must be at least {max(done, 1)}, which are done, got {iterations}"
         )
         configs = [replace(config, iterations=iterations) for config in configs]
-    every = checkpoint_every or options.checkpoint_every
-    with make.from_config(configs[0], threads or options.threads) as sampler:
-        trainer = Trainer(configs, sampler)
+    with given.opened(configs[0], replace(options, **{k: v for k, v in told.items() if v is not None})) as sampler:
+        trainer = Trainer(configs, sampler, given.net)
         if iterations is not None:
             for folder, config in zip(runs, configs, strict=True):
                 folder.begin(config, options)
-        return train_into(runs, trainer, watcher or Watcher(), every, resume=True)
+        yield runs, trainer
 
 
 def train_into(
-    runs: Sequence[RunDirectory], trainer: Trainer, watcher: Watcher, checkpoint_every: int, resume: bool
+    runs: Sequence[RunDirectory],
+    trainer: Trainer,
+    watcher: Watcher,
+    checkpoint_every: int,
+    resume: bool,
+    also: Also = NOTHING,
 ) -> Run:
     """Run the loop with folders as its memory; Ctrl-C ends it after the iteration that it is in."""
     with interruptible(watcher) as asked:
         recorder = OnDisk(runs, resume)
-        end = loop(trainer, recorder, watcher, checkpoint_every=checkpoint_every, asked_to_stop=asked)
+        end = loop(trainer, recorder, watcher, checkpoint_every=checkpoint_every, asked_to_stop=asked, also=also)
         whole = runs[0].path if len(runs) == 1 else runs[0].path.parent
         stopped = asked() and end.done < trainer.config.iterations
         return Run(whole, end.state, end.done, stopped)

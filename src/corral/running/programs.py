@@ -120,9 +120,7 @@ def with_numbers(config: Config, values: Numbers) -> Config:
 
 def program(config: Config) -> Config:
     """The configuration with its numbers and its seed blanked: equal for runs of one program."""
-    blank = {
-        name: tuple(0.0 for _ in value) if isinstance(value, tuple) else 0.0 for name, value in numbers(config).items()
-    }
+    blank = jax.tree.map(lambda _: 0.0, numbers(config))
     return with_numbers(config, blank | {"seed": 0})
 
 

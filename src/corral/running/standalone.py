@@ -1,6 +1,7 @@
 """Policy files that stand alone: a policy's arrays, and beside them all that a reader without Corral's code must know."""
 
 import platform
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,13 +12,14 @@ import numpy as np
 
 from corral import __version__
 from corral.config import Config, Networks
-from corral.envs.contract import Box, ConstraintSpec, Discrete, EnvSpec
+from corral.envs.contract import Action, Box, ConstraintSpec, Discrete, EnvSpec, MultiDiscrete
 from corral.errors import CorralError
 from corral.learning import update
 from corral.learning.networks import CLIP, DEAD_BAND, MLP, Adopted, Policy, make_policy
 from corral.policy import file
 from corral.running import checkpoint, config_file
 
+_ACTIONS: dict[str, Callable[..., Action]] = {kind.__name__: kind for kind in (Box, Discrete, MultiDiscrete)}
 _MEAN, _DEVIATION, _SIGMA = "observation.mean", "observation.deviation", "action.deviation"
 
 
@@ -52,7 +54,7 @@ def described(
         "seed": config.seed if config else 0,
         "versions": versions(),
     }
-    said = {"env": spec.name, "spec": asdict(spec), "discrete": isinstance(spec.action, Discrete)}
+    said = {"env": spec.name, "spec": asdict(spec), "action": type(spec.action).__name__}
     said |= {"config": config_file.as_dict(config)} if config else {}
     return said | {"networks": asdict(networks), "policy": about}, arrays
 
@@ -75,9 +77,10 @@ def read(path: Path, net: Any | None = None) -> Standalone | None:
         return None
     said = meta["spec"]
     action: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in said["action"].items()}
-    made: Box | Discrete = Discrete(**action) if meta["discrete"] else Box(**action)
+    # Version 0.1.0 wrote whether the actions are discrete.
+    kind = _ACTIONS[meta["action"] if "action" in meta else "Discrete" if meta["discrete"] else "Box"]
     constraints = tuple(ConstraintSpec(**c) for c in said["constraints"])
-    spec = EnvSpec(**(said | {"action": made, "constraints": constraints}))
+    spec = EnvSpec(**(said | {"action": kind(**action), "constraints": constraints}))
     networks = Networks(**(meta["networks"] | {"hidden": tuple(meta["networks"]["hidden"])}))
     policy, _ = checkpoint.load(path, make_policy(spec, networks, jax.random.key(0), net))
     return Standalone(policy, spec, networks, _config(meta), meta)
@@ -106,10 +109,12 @@ def _network(policy: Policy) -> dict[str, Any]:
     return {"kind": "mlp", "activation": net.activation, "layers": layers}
 
 
-def _action(action: Box | Discrete) -> dict[str, Any]:
+def _action(action: Action) -> dict[str, Any]:
     """How the network's output becomes an action; a bound that is not there is null."""
     if isinstance(action, Discrete):
         return {"kind": "discrete", "size": action.size, "start": action.start}
+    if isinstance(action, MultiDiscrete):
+        return {"kind": "multi_discrete"} | asdict(action)
     ends = {name: _finite(getattr(action, name)) for name in ("low", "high")}
     return {"kind": "box", "size": action.size, "deviation": _SIGMA, "shape": action.shape} | ends
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from corral.running.files import no_room
+from corral.running.loggers import Logger
 
 # The two kinds of field used, by their wire type; the tag of field n is n·8 + wire type.
 _VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5
@@ -21,8 +22,8 @@ _VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5
 _START = 1  # SessionLog.START: TensorBoard forgets the steps from this event's on, which a resumed run makes again
 
 
-class EventWriter:
-    """An event file in `directory`; every `add` is on its way to the disk when it returns."""
+class EventWriter(Logger):
+    """An event file in `directory`; every `log` is on its way to the disk when it returns."""
 
     def __init__(self, directory: Path, resume_at: int | None = None) -> None:
         """Open a new file; with `resume_at`, steps from there on in older files of the folder no longer count."""
@@ -35,12 +36,12 @@ class EventWriter:
         if resume_at is not None:
             self._write(_field(2, resume_at) + _field(7, _field(1, _START)))
 
-    def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Write numbers by tag, such as {"return": 3.2}, for one step."""
+    def log(self, iteration: int, values: Mapping[str, float]) -> None:
+        """Write the numbers of one iteration."""
         summary = b"".join(
             _field(1, _field(1, tag.encode()) + _field(2, value, _FLOAT)) for tag, value in values.items()
         )
-        self._write(_field(2, step) + _field(5, summary))
+        self._write(_field(2, iteration) + _field(5, summary))
 
     def close(self) -> None:
         """Close the file."""
@@ -51,21 +52,6 @@ class EventWriter:
             self._file.write(record(_field(1, time.time(), _DOUBLE) + event))
         except OSError as error:
             raise no_room(self.path, error) from error
-
-
-def tags(row: Mapping[str, object], constraints: list[str]) -> dict[str, float]:
-    """The numbers of a row of metrics.csv by tag: "NAME/cost" for cost_NAME, so that TensorBoard groups by constraint.
-
-    The rest goes to "run/…"; words are left out.
-    """
-    found = {}
-    for column, value in row.items():
-        if isinstance(value, str):
-            continue
-        owner = max((name for name in constraints if column.endswith(f"_{name}")), key=len, default="")
-        tag = f"{owner}/{column.removesuffix(f'_{owner}')}" if owner else f"run/{column}"
-        found[tag] = float(value)  # type: ignore[arg-type]
-    return found
 
 
 def record(data: bytes) -> bytes:

@@ -8,6 +8,7 @@ differently with other padding, so they follow from the batch before alone, and 
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -19,7 +20,6 @@ from corral.config import Config, require_one_each
 from corral.envs.contract import Env, EnvSpec, HostEnv
 from corral.errors import CorralError, require
 from corral.learning.estimate import Batch
-from corral.learning.networks import Policy
 from corral.learning.update import LearnerState
 from corral.rollout import make
 from corral.rollout.sampler import Order, Sampler, take
@@ -41,6 +41,8 @@ class Trainer:
     too. The state is a tuple of `LearnerState`s, one for each program, with a leading axis of runs.
     """
 
+    _compiled_for: Plan | None = None
+
     def __init__(self, configs: Sequence[Config], env: Env | HostEnv | Sampler, net: Any | None = None) -> None:
         self.sampler = make.sampler(env)
         self.spec: EnvSpec = self.sampler.spec
@@ -59,7 +61,6 @@ class Trainer:
         # As the runs lie in a batch: program after program.
         order = [i for program in self._programs for i in program.members]
         self._seeds = np.asarray([configs[i].seed for i in order], np.uint32)
-        self._compiled_for: Plan | None = None
         self._untrained_length: float | None = None
 
     # -- state ---------------------------------------------------------------------------------------------------
@@ -79,7 +80,7 @@ class Trainer:
         batch = self.sampler.first_look(run.policy, self.config.batch_size)
         policy = jax.device_put(run.policy)
         seen = policy.normalizer.updated(jnp.asarray(batch.obs), jnp.asarray(batch.valid, jnp.float32))
-        begun: LearnerState = jax.device_get(run._replace(policy=Policy(policy.net, policy.log_std, seen)))
+        begun: LearnerState = jax.device_get(run._replace(policy=replace(policy, normalizer=seen)))
         return begun
 
     def state_of(self, state: State, i: int) -> LearnerState:
@@ -122,12 +123,17 @@ class Trainer:
 
     # -- one iteration -------------------------------------------------------------------------------------------
 
+    def compiles(self, plan: Plan) -> bool:
+        """Whether an iteration with this plan begins with compiling its programs."""
+        return plan != self._compiled_for
+
     def iterate(self, state: State, plan: Plan) -> tuple[State, list[Row]]:
         """Sample and update; one row of metrics for each run, in the order of the configurations."""
         k = int(np.asarray(state[0].iteration)[0])
         # Shapes do not say how arrays lie on several devices: there, the first call compiles.
-        if plan != self._compiled_for and not self._several_devices:
+        if self.compiles(plan) and not self._several_devices:
             self._compile(state, plan, k)
+        self._compiled_for = plan
         started = time.perf_counter()
         batch = jax.block_until_ready(self.sample(state, plan, k))
         sampled = time.perf_counter()
@@ -155,7 +161,6 @@ class Trainer:
         shapes = self.sampler.shapes(self._order(state, iteration, plan))
         for program, own in zip(self._programs, state, strict=True):
             program.compile(own, shapes)
-        self._compiled_for = plan
 
     def _refuse_non_finite(self, batch: Batch, metrics: Sequence[Row], iteration: int) -> None:
         """Raise an error that names the value if the environment handed out NaN or infinity; the policy never sees it."""

@@ -287,8 +287,50 @@ def test_mistakes_are_named(call, message):
         call()
 
 
-def test_a_cost_that_nobody_reports_is_named():
-    env = from_gymnasium("CartPole-v1", 1, ONE)
+class Reporting(Walker):
+    """Reports what it is told to."""
+
+    def __init__(self, info):
+        super().__init__()
+        self.info = info
+
+    def step(self, action):
+        return *super().step(action)[:-1], self.info
+
+
+@pytest.mark.parametrize(
+    ("names", "info", "expected"),
+    [
+        (["torque"], {"torque": 2.0, "cost": 9.0}, [2]),
+        (["torque"], {"costs": {"torque": 3.0}, "torque": 2.0, "cost": 9.0}, [3]),
+        (["torque"], {"costs": {"other": 3.0}, "cost": 9.0}, [9]),
+        (["torque", "bumps"], {"costs": {"bumps": 1.0}, "torque": 2.0, "cost": 9.0}, [2, 1]),
+        (["cost", "torque"], {"torque": 2.0, "cost": 9.0}, [9, 2]),
+        (["torque"], {"torque": np.float32(2)}, [2]),
+        (["torque"], {"torque": True}, [1]),
+        (["torque"], {"costs": 7.0, "torque": 2.0}, [2]),  # an environment may use the word for something else
+    ],
+)
+def test_a_constraint_takes_the_cost_of_its_name(names, info, expected):
+    env = from_gymnasium(lambda: Reporting(info), 1, [ConstraintSpec(name, 1.0) for name in names], horizon=10)
     env.reset(0)
-    with pytest.raises(CorralError, match=r"CartPole-v1 reports no cost for \['far'\]"):
-        env.step(np.array([0]))
+    assert env.step(np.zeros((1, 1))).costs.tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("names", "info", "message"),
+    [
+        (["far"], {}, r"^Reporting reports no cost for \['far'\].*; info has nothing in it\. "),
+        (
+            ["torque", "bump"],
+            {"torque": 1.0, "costs": {"bumps": 2.0}, "cost": 9.0},
+            r"no cost for \['bump'\].*; info has info\[\"cost\"\], info\[\"costs\"\], "
+            r"info\[\"costs\"\]\[\"bumps\"\], info\[\"torque\"\]\. Name one of these",
+        ),
+    ],
+)
+def test_a_cost_that_nobody_reports_is_named_with_what_is_reported(names, info, message):
+    env = from_gymnasium(lambda: Reporting(info), 1, [ConstraintSpec(name, 1.0) for name in names], horizon=10)
+    env.reset(0)
+    with pytest.raises(CorralError, match=message):
+        env.step(np.zeros((1, 1)))

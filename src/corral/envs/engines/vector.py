@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from corral.envs.contract import Box, Env, HostEnv, HostStep, Timestep, select
+from corral.envs.contract import Env, HostEnv, HostStep, Timestep, action_shape, select
 
 
 def slot_keys(seed: Array, slots: Array, episodes: Array) -> Array:
@@ -36,7 +36,7 @@ class VectorEnv(HostEnv):
     def step(self, actions: np.ndarray, active: np.ndarray | None = None, restart: bool = True) -> HostStep:
         """As the contract says."""
         active = np.ones(self.num_envs, bool) if active is None else active
-        actions = np.asarray(actions, np.float32 if isinstance(self.spec.action, Box) else np.int32)
+        actions = np.asarray(actions, action_shape(self.spec.action)[1])
         self._memory, timestep, final_obs = _step(self._env, self._seed, self._memory, actions, active)
         # np.array copies: a view of a JAX buffer would be read-only.
         obs, reward, costs, terminated, truncated, broken = (np.array(part) for part in timestep)

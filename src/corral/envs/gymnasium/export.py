@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from corral.envs.contract import Box, Discrete, EnvSpec, HostEnv, HostStep
+from corral.envs.contract import Box, Discrete, EnvSpec, HostEnv, HostStep, MultiDiscrete
 from corral.envs.registry import make_host
 
 
@@ -91,6 +91,8 @@ def _spaces(spec: EnvSpec) -> tuple[gymnasium.spaces.Box, gymnasium.Space]:
             return observation, gymnasium.spaces.Box(-1, 1, (size,), np.float32)
         case Discrete(size):
             return observation, gymnasium.spaces.Discrete(size)
+        case MultiDiscrete(sizes):
+            return observation, gymnasium.spaces.MultiDiscrete(list(sizes))
 
 
 def _by_name(spec: EnvSpec, costs: list) -> dict[str, Any]:

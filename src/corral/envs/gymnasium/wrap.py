@@ -1,19 +1,29 @@
-"""Any Gymnasium environment as a `HostEnv`, with costs from the user's functions or from the environment."""
+"""Any Gymnasium environment as a `HostEnv`, with costs from the user's functions or from the environment.
 
-import copy
-from collections.abc import Callable, Mapping, Sequence
+`worker.Copies` steps the environments: in this process, or in those of a `crew.Crew`. The results are the same.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import gymnasium
 import numpy as np
-from gymnasium.spaces import flatdim
 
-from corral.envs.contract import Box, ConstraintSpec, Discrete, EnvSpec, HostEnv, HostStep
-from corral.envs.gymnasium import spaces
+from corral.envs.contract import Action, Box, ConstraintSpec, Discrete, EnvSpec, HostEnv, HostStep, MultiDiscrete
+from corral.envs.gymnasium import worker
+from corral.envs.gymnasium.crew import Crew
 from corral.errors import CorralError, require
 
 Cost = Callable[[Any, Any, Any, dict[str, Any]], float]
 """cost(obs, action, next_obs, info) -> the cost of this step; all four are the Gymnasium environment's own."""
+
+
+class Unsendable(CorralError):
+    """A function that cannot travel to another process."""
 
 
 def from_gymnasium(
@@ -23,18 +33,43 @@ def from_gymnasium(
     costs: Sequence[Cost] | None = None,
     horizon: int | None = None,
     parameters: Mapping[str, Any] | None = None,
+    workers: int = 0,
+    python: Path | None = None,
 ) -> HostEnv:
     """`num_envs` copies of a Gymnasium environment, given its id or a function that makes one.
 
-    The costs of the constraints come from `costs`, one function each, or else from the environment: by name from
-    `info["costs"]`, or for a single constraint from `info["cost"]` or the third of six values that `step` returns (as in
-    Safety-Gymnasium). `horizon` is needed where the environment states no `max_episode_steps`. With an id, `parameters`
+    The costs of the constraints come from `costs`, one function each, or else from the environment: each by its name from
+    `info["costs"]` or from `info`, a single one also from `info["cost"]` or the third of six values that `step` returns (as
+    in Safety-Gymnasium). `horizon` is needed where the environment states no `max_episode_steps`. With an id, `parameters`
     are further arguments of `gymnasium.make`.
 
     Observations are flattened. Actions of a box are mapped from [-1, 1] onto its bounds and clipped, number by number where
     there are bounds. A number from the environment that is not finite raises a CorralError that names it.
+
+    `workers` processes step the copies, or this one where that is 0; functions go there by cloudpickle. `python` is another
+    interpreter for them, which needs NumPy and Gymnasium or Safety-Gymnasium, and takes ids only.
     """
-    require(num_envs >= 1, f"num_envs must be at least 1, got {num_envs}")
+    (only,) = groups_from_gymnasium(make, [num_envs], constraints, costs, horizon, parameters, workers, python)
+    return only
+
+
+def groups_from_gymnasium(
+    make: str | Callable[[], Any],
+    sizes: Sequence[int],
+    constraints: Sequence[ConstraintSpec] = (),
+    costs: Sequence[Cost] | None = None,
+    horizon: int | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    workers: int = 0,
+    python: Path | None = None,
+) -> list[HostEnv]:
+    """Several groups of copies, of these sizes, that share their workers; each as `from_gymnasium` makes it.
+
+    The workers step one group while the policy is asked for another. Without workers only one group steps at a time:
+    copies of a user's environment may have something in common that two threads must not use at once.
+    """
+    require(all(size >= 1 for size in sizes), f"num_envs must be at least 1, got {min(sizes)}")
+    require(workers >= 0, f"workers must not be negative, got {workers}")
     require(
         costs is None or len(costs) == len(constraints),
         f"costs must have a function for each of the {len(constraints)} constraints, got {len(costs or ())}",
@@ -43,160 +78,168 @@ def from_gymnasium(
         isinstance(make, str) or not parameters,
         "parameters go with an id: let the function that makes the environment set them",
     )
-    made = [_made(make, parameters or {}) if isinstance(make, str) else make() for _ in range(num_envs)]
     require(
-        len(set(map(id, made))) == num_envs,
-        f"the function that makes {type(made[0]).__name__} must make a new one each time it is called: it returned the same "
-        "one twice. To train with one robot, pass corral.train the environment instead of a function",
+        python is None or (isinstance(make, str) and costs is None),
+        "another Python takes an environment by its id, and its costs by their names: functions cannot go there",
     )
-    return _GymnasiumHost(made, constraints, costs, horizon)
+    names, given = [constraint.name for constraint in constraints], dict(parameters or {})
+    prices = None if costs is None else list(costs)
+    if workers or python:
+        parcel = b"" if python else _parcel(make, prices)
+        name = make if isinstance(make, str) else getattr(make, "__name__", type(make).__name__)
+        crew = Crew(name, given, names, parcel, sizes, max(workers, 1), python)
+        try:
+            spec = spec_of(crew.description, constraints, horizon)
+            crew.share(_shape(crew.description, spec))
+        except BaseException:
+            crew.close()
+            raise
+        return [_GymnasiumHost(spec, rows, _Away(crew, group)) for group, rows in enumerate(crew.rows)]
+    with in_words():
+        made = make if callable(make) else lambda: worker.make(make, make, given)
+        envs = worker.in_slots(made, sum(sizes))
+        description = worker.describe(envs[0])
+    spec, lock, groups = spec_of(description, constraints, horizon), threading.Lock(), []
+    shape = _shape(description, spec)
+    for size in sizes:
+        own, envs = envs[:size], envs[size:]
+        rows, _ = worker.rows_in(bytearray(worker.rows_in(None, 0, size, shape)[1]), 0, size, shape)
+        assert rows is not None
+        groups.append(_GymnasiumHost(spec, rows, _Here(worker.Copies(own, 0, rows, names, spec.horizon, prices), lock)))
+    return list(groups)
 
 
-def _made(name: str, parameters: Mapping[str, Any]) -> Any:
-    """Make an environment by its id; turn any failure, in Gymnasium or in the environment's own code, into a CorralError."""
+def _parcel(make: str | Callable[[], Any], prices: list[Cost] | None) -> bytes:
+    """What workers of the same Python need to make environments and price steps."""
+    given: Any = make
+    if isinstance(make, str):
+        with contextlib.suppress(
+            gymnasium.error.Error, ImportError
+        ):  # what fails here fails there, where it is explained
+            given = gymnasium.spec(make)  # also of an environment that only this process has registered
     try:
-        return gymnasium.make(name, **parameters)
+        return bytes(cloudpickle.dumps((given, prices)))
     except Exception as error:
-        raise CorralError(f"Gymnasium cannot make {name}: {error or type(error).__name__}") from error
+        raise Unsendable(
+            f"{make if isinstance(make, str) else 'the function that makes the environment'}, or a cost function, cannot be "
+            f"sent to another process ({type(error).__name__}: {error}); workers=0 steps the environments in this one"
+        ) from error
+
+
+def spec_of(said: Mapping[str, Any], constraints: Sequence[ConstraintSpec], horizon: int | None) -> EnvSpec:
+    """The facts about an environment that describes itself (`worker.describe`)."""
+    name = said["name"]
+    horizon = said["max_episode_steps"] if horizon is None else horizon
+    hint = "on the command line: --task max_episode_steps N"
+    require(horizon is not None, f"horizon must be given: {name} states no max_episode_steps ({hint})")
+    assert horizon is not None
+    action = _action(name, said)
+    return EnvSpec(name, said["observation"], action, int(horizon), tuple(constraints), observation=said["space"])
+
+
+def _action(name: str, said: Mapping[str, Any]) -> Action:
+    match said["action"]:
+        case ["discrete", n, start]:
+            return Discrete(n, start)
+        case ["box", shape, _, low, high]:
+            bounded = bool(np.isfinite([low, high]).any())
+            lowest, highest = (tuple(low), tuple(high)) if bounded else (None, None)
+            return Box(int(np.prod(shape)), lowest, highest, tuple(shape))
+        case ["binary", shape]:
+            return MultiDiscrete((2,) * int(np.prod(shape)), None, tuple(shape))
+        case ["several", sizes, start]:
+            counts, first = (tuple(np.ravel(numbers).tolist()) for numbers in (sizes, start))
+            return MultiDiscrete(counts, first, np.shape(sizes))
+    raise CorralError(
+        f"{name} has actions of {said['action_text']}, and a policy of Corral's draws Box, Discrete, MultiDiscrete or "
+        "MultiBinary: put a gymnasium.ActionWrapper around it that makes its actions of one of these"
+    )
+
+
+def _shape(said: Mapping[str, Any], spec: EnvSpec) -> dict[str, Any]:
+    """What `worker.rows_in` and a worker have to know."""
+    action = {"action": said["shape"], "dtype": said["dtype"]}
+    sizes = {"observation": spec.observation_size, "costs": len(spec.constraints)}
+    return {**action, **sizes, "horizon": spec.horizon}
+
+
+class _Here:
+    """Environments in this process, one group at a time."""
+
+    def __init__(self, copies: worker.Copies, lock: threading.Lock) -> None:
+        self._copies, self._lock = copies, lock
+
+    def reset(self, seed: int) -> None:
+        with self._lock, in_words():
+            self._copies.reset(seed)
+
+    def step(self) -> None:
+        with self._lock, in_words():
+            self._copies.step()
+
+    def interrupt(self) -> None:
+        return None
+
+    def close(self) -> None:
+        self._copies.close()
+
+
+class _Away:
+    """Environments in workers."""
+
+    def __init__(self, crew: Crew, group: int) -> None:
+        self._crew, self._group = crew, group
+
+    def reset(self, seed: int) -> None:
+        self._crew.reset(self._group, seed)
+
+    def step(self) -> None:
+        self._crew.step(self._group)
+
+    def interrupt(self) -> None:
+        self._crew.interrupt()
+
+    def close(self) -> None:
+        self._crew.close()
 
 
 class _GymnasiumHost(HostEnv):
-    def __init__(
-        self, envs: list[Any], constraints: Sequence[ConstraintSpec], costs: Sequence[Cost] | None, horizon: int | None
-    ) -> None:
-        first, space = envs[0], envs[0].action_space
-        stated = getattr(first, "spec", None)
-        name = stated.id if stated else type(first).__name__
-        if horizon is None:
-            horizon = getattr(stated, "max_episode_steps", None)
-        hint = "on the command line: --task max_episode_steps N"
-        require(horizon is not None, f"horizon must be given: {name} states no max_episode_steps ({hint})")
-        match space:
-            case gymnasium.spaces.Discrete():
-                action: Box | Discrete = Discrete(int(space.n), int(space.start))
-            case gymnasium.spaces.Box():
-                bounds = [tuple(map(float, end.ravel())) for end in (space.low, space.high)]
-                low, high = bounds if np.isfinite(bounds).any() else (None, None)
-                action = Box(int(np.prod(space.shape)), low, high, tuple(space.shape))
-            case _:
-                raise CorralError(f"{name} has actions of {space}; only Box and Discrete are supported")
-        assert horizon is not None
-        seen = first.observation_space
-        self.spec = EnvSpec(
-            name, flatdim(seen), action, int(horizon), tuple(constraints), observation=spaces.to_text(seen)
-        )
-        self.num_envs = len(envs)
-        self._envs = envs
-        self._costs = costs
-        self._seed = 0
-        self._episodes = np.zeros(self.num_envs, int)
-        self._steps = np.zeros(self.num_envs, int)
-        self._latest: list[Any] = [None] * self.num_envs
-        self._obs = np.zeros((self.num_envs, self.spec.observation_size), np.float32)
+    """One group of copies: writes actions into its rows, has them stepped, and reads what came of it."""
+
+    def __init__(self, spec: EnvSpec, rows: worker.Rows, stepper: _Here | _Away) -> None:
+        self.spec, self.num_envs = spec, len(rows.reward)
+        self._rows, self._stepper = rows, stepper
 
     def reset(self, seed: int) -> np.ndarray:
-        self._seed = seed
-        self._episodes[:] = 0
-        for slot in range(self.num_envs):
-            self._begin(slot)
-        return self._obs.copy()
+        self._stepper.reset(seed)
+        return self._rows.obs.copy()
 
     def step(self, actions: np.ndarray, active: np.ndarray | None = None, restart: bool = True) -> HostStep:
-        n, m = self.num_envs, len(self.spec.constraints)
-        reward, costs = np.zeros(n, np.float32), np.zeros((n, m), np.float32)
-        terminated, truncated = np.zeros((2, n), bool)
-        final_obs = self._obs.copy()
-        for slot in range(n) if active is None else np.flatnonzero(active).tolist():
-            action = self._to_env(actions[slot])
-            next_obs, earned, cost, ended, cut, info = _step(self.spec.name, self._envs[slot], action)
-            flat = self._flat(next_obs)
-            paid = self._price(self._latest[slot], action, next_obs, info, cost)
-            self._latest[slot] = self._kept(next_obs)
-            self._steps[slot] += 1
-            self._require_finite(slot, observation=flat, reward=earned, costs=paid)
-            final_obs[slot], reward[slot], costs[slot] = flat, earned, paid
-            terminated[slot] = ended
-            truncated[slot] = (cut or self._steps[slot] >= self.spec.horizon) and not ended
-            self._obs[slot] = final_obs[slot]
-            if terminated[slot] or truncated[slot]:
-                self._episodes[slot] += 1
-                self._begin(slot)
-        nothing_broke = np.zeros(n, bool)
-        return HostStep(self._obs.copy(), reward, costs, terminated, truncated, final_obs, nothing_broke)
+        rows = self._rows
+        rows.actions[:] = self.spec.action.outside(np.asarray(actions))
+        rows.active[:] = True if active is None else active
+        self._stepper.step()
+        return HostStep(
+            rows.obs.copy(),
+            rows.reward.copy(),
+            rows.costs.copy(),
+            rows.terminated.copy(),
+            rows.truncated.copy(),
+            rows.final_obs.copy(),
+            broken=np.zeros(self.num_envs, bool),
+        )
+
+    def interrupt(self) -> None:
+        self._stepper.interrupt()
 
     def close(self) -> None:
-        for env in self._envs:
-            env.close()
-
-    def _begin(self, slot: int) -> None:
-        """Start the slot's next episode from its own stream of random numbers."""
-        stream = np.random.SeedSequence((self._seed, slot, int(self._episodes[slot])))
-        env = self._envs[slot]
-        begun = env.reset(seed=int(stream.generate_state(1)[0]))
-        require(
-            isinstance(begun, tuple) and len(begun) == 2 and isinstance(begun[1], dict),
-            f"{self.spec.name}: reset must return an observation and a dict, got {type(begun).__name__}",
-        )
-        obs, _ = begun
-        self._latest[slot], self._obs[slot] = self._kept(obs), self._flat(obs)
-        self._steps[slot] = 0
-        self._require_finite(slot, observation=self._obs[slot])
-
-    def _kept(self, obs: Any) -> Any:
-        """A copy for the cost functions, which get it one step later: the environment may have changed its array by then."""
-        return copy.deepcopy(obs) if self._costs else None
-
-    def _require_finite(self, slot: int, **fields: Any) -> None:
-        for name, value in fields.items():
-            bad = np.asarray(value)[~np.isfinite(value)]
-            if bad.size:
-                raise CorralError(
-                    f"{self.spec.name} handed out {bad.flat[0]} as {name} after {self._steps[slot]} steps of an episode"
-                )
-
-    def _flat(self, obs: Any) -> np.ndarray:
-        return spaces.flat(self.spec.name, self._envs[0].observation_space, obs, self.spec.observation_size)
-
-    def _to_env(self, action: Any) -> Any:
-        outside = self.spec.action.outside(np.asarray(action))
-        if isinstance(self.spec.action, Discrete):
-            return int(outside)
-        return outside.astype(self._envs[0].action_space.dtype)
-
-    def _price(self, obs: Any, action: Any, next_obs: Any, info: dict[str, Any], cost: float | None) -> list[float]:
-        """The costs of one step, one per constraint."""
-        names = [constraint.name for constraint in self.spec.constraints]
-        if self._costs is not None:
-            found: list[Any] = [price(obs, action, next_obs, info) for price in self._costs]
-        elif all(name in info.get("costs", {}) for name in names):
-            found = [info["costs"][name] for name in names]
-        else:
-            cost = info.get("cost") if cost is None else cost
-            require(
-                len(names) == 1 and cost is not None,
-                f'{self.spec.name} reports no cost for {names}, neither by these names in info["costs"] nor, for a single '
-                'constraint, in info["cost"]; give each a function: Constraint(name, limit, cost=...)',
-            )
-            found = [cost]
-        return [_number(self.spec.name, f"the cost of {name}", cost) for name, cost in zip(names, found, strict=True)]
+        self._stepper.close()
 
 
-def _step(name: str, env: Any, action: Any) -> tuple[Any, float, Any, bool, bool, dict[str, Any]]:
-    """The six values of a step, (obs, reward, cost, ...); cost is None if the environment returns Gymnasium's usual five."""
-    match env.step(action):
-        case (obs, reward, cost, terminated, truncated, info):
-            pass
-        case (obs, reward, terminated, truncated, info):
-            cost = None
-        case other:
-            raise CorralError(f"{name}: step must return five values, or six with the cost third, got {len(other)}")
-    require(isinstance(info, dict), f"{name}: the last value of step must be a dict, got {type(info).__name__}")
-    return obs, _number(name, "the reward", reward), cost, bool(terminated), bool(truncated), info
-
-
-def _number(name: str, what: str, value: Any) -> float:
-    """The value as a float; an array of one number is accepted too."""
+@contextlib.contextmanager
+def in_words() -> Iterator[None]:
+    """Troubles of environments as errors of Corral."""
     try:
-        return float(np.asarray(value, float).item())
-    except (TypeError, ValueError):
-        raise CorralError(f"{name}: {what} of a step must be a number, got {value!r}") from None
+        yield
+    except worker.Trouble as trouble:
+        raise CorralError(str(trouble)) from trouble.__cause__

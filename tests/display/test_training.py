@@ -5,10 +5,10 @@ import re
 import pytest
 from rich.console import Console
 
-from corral.cli import display
-from corral.cli.braille import Canvas, round_range
-from corral.cli.display import Display, clock, short
 from corral.config import Config, TrustRegion
+from corral.display import training as display
+from corral.display.braille import Canvas, round_range
+from corral.display.training import Display, clock, short
 
 
 def dots(canvas: Canvas) -> set[tuple[int, int]]:

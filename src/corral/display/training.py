@@ -13,9 +13,9 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from corral.cli.braille import Canvas, round_range
-from corral.cli.progress import clock
 from corral.config import Config
+from corral.display.braille import Canvas, round_range
+from corral.display.progress import clock
 from corral.report.style import GREEN, ORANGE, PURPLE, RED, SKY
 from corral.running.log import constraint_names
 from corral.running.loop import Watcher, shown
@@ -70,6 +70,11 @@ class Display(Watcher):
     def past(self, seeds: Sequence[Sequence[Row]]) -> None:
         """The rows of an earlier part of a resumed run, of each of its seeds, for the curves."""
         self._rows = [shown(list(rows)) for rows in zip(*seeds, strict=False)]
+
+    def compiling(self) -> None:
+        """The first iteration takes long: say why, where no picture does."""
+        if self._live is None:
+            self._print("compiling, and sampling the batch …")
 
     def update(self, row: Row) -> None:
         """An iteration has ended. Rows shown for it and for later ones were of a course the run has left."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.cli.progress import Estimate, bar
+from corral.display.progress import Estimate, bar
 from corral.experiments.runner import Part
 
 

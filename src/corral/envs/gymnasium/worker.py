@@ -1,0 +1,517 @@
+"""Steps copies of a Gymnasium environment, in the process that asks for it or in one of its own.
+
+This file needs NumPy and Gymnasium, or Safety-Gymnasium, and nothing of Corral: as a script it runs under any Python from
+3.8 on. `crew.py` starts it so, sends commands of 16 bytes through a pipe, and shares the arrays of a step with it (`Rows`).
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import json
+import os
+import pickle
+import signal
+import struct
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, NoReturn
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Nothing is printed meanwhile, not even by libraries."""
+    before, nothing = [os.dup(1), os.dup(2)], os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nothing, number)
+    try:
+        yield
+    finally:
+        for number in (1, 2):
+            os.dup2(before[number - 1], number)
+        for file in (*before, nothing):
+            os.close(file)
+
+
+NO_GYMNASIUM = 3
+"""The exit status where this Python lacks a package."""
+
+try:
+    with _hushed() if __name__ == "__main__" else nullcontext():  # packages that announce themselves
+        import gymnasium
+        import numpy as np
+        from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple, flatdim, flatten
+except ImportError as error:
+    if __name__ != "__main__":
+        raise
+    print(error, file=sys.stderr)
+    sys.exit(NO_GYMNASIUM)
+
+COMMAND = struct.Struct("<cBxxIq")
+"""What is asked: one of the letters below, the group of slots, the bytes that follow, the seed."""
+ATTACH, RESET, STEP, LEAVE = b"a", b"r", b"s", b"l"
+LENGTH = struct.Struct("<q")
+DONE, TROUBLE = b".", b"!"
+"""A reply is the first, or the second with the length of a JSON text and that text."""
+
+
+class Trouble(Exception):
+    """What an environment does wrong, in words for its user."""
+
+
+class Rows:
+    """The arrays of a step, one row for each slot; `sliced` are views of some of them."""
+
+    NAMES = ("actions", "active", "obs", "final_obs", "reward", "costs", "terminated", "truncated")
+
+    def __init__(self, **arrays: np.ndarray) -> None:
+        (
+            self.actions,
+            self.active,
+            self.obs,
+            self.final_obs,
+            self.reward,
+            self.costs,
+            self.terminated,
+            self.truncated,
+        ) = (arrays[name] for name in self.NAMES)
+
+    def sliced(self, start: int, stop: int) -> Rows:
+        """The rows from `start` to before `stop`, of the same memory."""
+        return Rows(**{name: getattr(self, name)[start:stop] for name in self.NAMES})
+
+
+def rows_in(memory: Any, offset: int, count: int, shape: dict[str, Any]) -> tuple[Rows | None, int]:
+    """The arrays for `count` slots in a piece of memory from `offset` on, and where they end; no arrays without memory."""
+    float32, truth = np.dtype(np.float32), np.dtype(np.bool_)
+    seen = (float32, (shape["observation"],))
+    number = (float32, ())
+    kinds = {"actions": (np.dtype(shape["dtype"]), tuple(shape["action"])), "active": (truth, ())}
+    kinds.update(obs=seen, final_obs=seen, reward=number, costs=(float32, (shape["costs"],)))
+    kinds.update(terminated=(truth, ()), truncated=(truth, ()))
+    found = {}
+    for name in Rows.NAMES:
+        dtype, each = kinds[name]
+        size = count * int(np.prod(each, dtype=int))
+        if memory is not None:
+            found[name] = np.frombuffer(memory, dtype, size, offset).reshape((count, *each))
+        offset += -(-size * dtype.itemsize // 64) * 64
+    return (Rows(**found) if memory is not None else None), offset
+
+
+# -- one environment ---------------------------------------------------------------------------------------------------
+
+
+def make(given: Any, name: str, parameters: dict[str, Any]) -> Any:
+    """Make an environment, given by its id `name` or Gymnasium's specification of it: Gymnasium's or Safety-Gymnasium's."""
+    try:
+        maker = gymnasium
+        if isinstance(given, str):
+            given = _specification(name)
+        # Gymnasium has those of Safety-Gymnasium in its list too, but cannot make them: they return six values.
+        if str(given.entry_point).startswith("safety_gymnasium"):
+            maker, given = importlib.import_module("safety_gymnasium"), given.id
+        return maker.make(given, **parameters)
+    except Exception as error:
+        raise Trouble("Gymnasium cannot make %s: %s" % (name, error or type(error).__name__)) from error
+
+
+def _specification(name: str) -> Any:
+    """What Gymnasium's list, or else Safety-Gymnasium's, says of an id, after importing the module before its colon."""
+    module, _, bare = name.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    try:
+        return gymnasium.spec(bare)
+    except gymnasium.error.UnregisteredEnv as error:
+        try:
+            importlib.import_module("safety_gymnasium")
+        except ImportError:
+            hint = ". Safety-Gymnasium needs a Python of its own: `corral safety-gymnasium DIR` sets it up"
+            raise Trouble(str(error) + (hint if bare.startswith("Safety") else "")) from error
+        return gymnasium.spec(bare)
+
+
+def describe(env: Any) -> dict[str, Any]:
+    """Name, time limit and spaces of an environment, as JSON can say them."""
+    stated, space = getattr(env, "spec", None), env.action_space
+    return {
+        "name": stated.id if stated else type(env).__name__,
+        "max_episode_steps": getattr(stated, "max_episode_steps", None),
+        "observation": flatdim(env.observation_space),
+        "space": space_to_text(env.observation_space),
+        "action": _described(space, bounds=True),
+        "action_text": str(space),
+        "dtype": np.dtype(getattr(space, "dtype", None) or np.int64).str,
+        "shape": list(getattr(space, "shape", None) or ()),
+    }
+
+
+def space_to_text(space: Any) -> str | None:
+    """What `flatten` has to know of a space, as JSON; None for plain vectors and for kinds that are not among those here."""
+    if isinstance(space, Box) and len(space.shape) == 1:
+        return None
+    described = _described(space)
+    return None if described is None else json.dumps(described)
+
+
+def _described(space: Any, bounds: bool = False) -> list[Any] | None:
+    """The name of a kind of space, and what it takes to make one; None for a kind that is not among these."""
+    if isinstance(space, Box):
+        ends = [space.low.ravel().tolist(), space.high.ravel().tolist()] if bounds else []
+        return ["box", list(space.shape), space.dtype.name, *ends]
+    if isinstance(space, Discrete):
+        return ["discrete", int(space.n), int(space.start)]
+    if isinstance(space, MultiBinary):
+        return ["binary", list(space.shape)]
+    if isinstance(space, MultiDiscrete):
+        start = getattr(space, "start", np.zeros_like(space.nvec))
+        return ["several", space.nvec.tolist(), start.tolist()]
+    if isinstance(space, Tuple):
+        parts = [_described(part) for part in space.spaces]
+        return None if None in parts else ["tuple", parts]
+    if isinstance(space, Dict):
+        named = [(name, _described(part)) for name, part in space.spaces.items()]
+        return None if any(part is None for _, part in named) else ["dict", named]
+    return None
+
+
+def flat(name: str, space: Any, obs: Any, size: int) -> np.ndarray:
+    """An observation as (size,) numbers; `name` is that of the environment it came from."""
+    try:
+        plain = np.asarray(obs, space.dtype).ravel() if isinstance(space, Box) else flatten(space, obs)
+        found = np.asarray(plain, np.float32)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise Trouble("%s handed out an observation that is not of %s: %s" % (name, space, error)) from error
+    if found.shape != (size,):
+        message = "%s handed out an observation of %d numbers, and its observation_space has %d"
+        raise Trouble(message % (name, found.size, size))
+    return found
+
+
+def five(name: str, values: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    """The five values of a step; a sixth, the cost that Safety-Gymnasium returns third, goes into `info["cost"]`."""
+    if isinstance(values, (tuple, list)) and len(values) == 5:
+        obs, reward, terminated, truncated, info = values
+    elif isinstance(values, (tuple, list)) and len(values) == 6:
+        obs, reward, cost, terminated, truncated, info = values
+        info = dict(info, cost=cost) if isinstance(info, dict) else info
+    else:
+        got = len(values) if isinstance(values, (tuple, list)) else type(values).__name__
+        raise Trouble("%s: step must return five values, or six with the cost third, got %s" % (name, got))
+    if not isinstance(info, dict):
+        raise Trouble("%s: the last value of step must be a dict, got %s" % (name, type(info).__name__))
+    return obs, reward, terminated, truncated, info
+
+
+def number(name: str, what: str, value: Any) -> float:
+    """The value as a float; an array of one number is accepted too."""
+    try:
+        return float(value if isinstance(value, float) else np.asarray(value, float).item())
+    except (TypeError, ValueError):
+        raise Trouble("%s: %s of a step must be a number, got %r" % (name, what, value)) from None
+
+
+def reported(name: str, names: list[str], info: dict[str, Any]) -> list[Any]:
+    """The costs of these names that an environment reports.
+
+    Each is `info["costs"][name]`, or else `info[name]`; a single one may also be `info["cost"]`.
+    """
+    several = info.get("costs")
+    places = (several if isinstance(several, dict) else {}, info)
+    found = [next((place[cost] for place in places if cost in place), None) for cost in names]
+    if len(names) == 1 and found[0] is None:
+        found = [info.get("cost")]
+    missing = [cost for cost, value in zip(names, found) if value is None]
+    if missing:
+        there = sorted(set(map(str, info)) | {'costs"]["%s' % key for key in places[0]})
+        raise Trouble(
+            '%s reports no cost for %s, neither in info["costs"] nor in info; info has %s. Name one of these, or give each '
+            "constraint a function: Constraint(name, limit, cost=...)"
+            % (name, missing, ", ".join('info["%s"]' % key for key in there) or "nothing in it")
+        )
+    return found
+
+
+# -- several -----------------------------------------------------------------------------------------------------------
+
+
+class Copies:
+    """Copies of an environment in slots `first`, `first` + 1, …, which step as `rows` says and write what comes of it there.
+
+    A slot whose episode ends starts the next one at once, from the stream of random numbers of (seed, slot, episode).
+    """
+
+    def __init__(
+        self, envs: list[Any], first: int, rows: Rows, names: list[str], horizon: int, prices: list[Callable] | None
+    ) -> None:
+        self.at = 0
+        """The copy that is being stepped or reset, for messages."""
+        self.first = first
+        self._envs, self._rows = envs, rows
+        self._names, self._horizon, self._prices = names, horizon, prices
+        self._priced = ["the cost of " + name for name in names]
+        stated = getattr(envs[0], "spec", None)
+        self._name = stated.id if stated else type(envs[0]).__name__
+        self._space, self._size = envs[0].observation_space, rows.obs.shape[1]
+        plain = isinstance(self._space, Box) and len(self._space.shape) == 1
+        self._plain = self._space.shape if plain else None  # of observations that are vectors already
+        self._whole = isinstance(envs[0].action_space, Discrete)
+        self._seed = 0
+        self._episodes, self._steps = [0] * len(envs), [0] * len(envs)
+        self._latest: list[Any] = [None] * len(envs)
+
+    def reset(self, seed: int) -> None:
+        """Start every slot afresh."""
+        self._seed = seed
+        self._episodes = [0] * len(self._envs)
+        for i in range(len(self._envs)):
+            self._begin(i)
+        self._require_finite()
+
+    def step(self) -> None:
+        """Step the active slots; the others earn and cost nothing."""
+        rows, envs = self._rows, self._envs
+        active = np.flatnonzero(rows.active).tolist()
+        # First all steps, then what came of them, for all copies together where that can be: a bare loop takes 40 µs for a
+        # step of HalfCheetah-v5, and one that also writes each number into its array takes a third more.
+        actions: Any = rows.actions.tolist() if self._whole else list(rows.actions.copy())
+        returned = []
+        for self.at in active:
+            returned.append(envs[self.at].step(actions[self.at]))
+        for array in (rows.reward, rows.costs, rows.terminated, rows.truncated):
+            array[:] = 0
+        over = self._take_down(active, actions, returned) if active else []
+        rows.final_obs[:] = rows.obs
+        self._require_finite()
+        for i in over:
+            self._episodes[i] += 1
+            self._begin(i)
+        if over:
+            self._require_finite()
+
+    def _take_down(self, active: list[int], actions: Any, returned: list[Any]) -> list[int]:
+        """Write what the steps of the active copies returned into their rows; the copies whose episodes are over."""
+        rows, name, over, values = self._rows, self._name, [], []
+        for self.at, each in zip(active, returned):
+            values.append(five(name, each))
+        seen, rewards, terminations, truncations, infos = zip(*values)
+        self._see(active, seen)
+        rows.reward[active] = self._numbers("the reward", active, rewards)
+        if self._names:
+            costs = self._costs(active, actions, seen, infos)
+            for k, what in enumerate(self._priced):
+                rows.costs[active, k] = self._numbers(what, active, [each[k] for each in costs])
+        for i, terminated, truncated in zip(active, terminations, truncations):
+            self._steps[i] += 1
+            if terminated or truncated or self._steps[i] >= self._horizon:
+                rows.terminated[i], rows.truncated[i] = bool(terminated), not terminated
+                over.append(i)
+        return over
+
+    def close(self) -> None:
+        """Close the environments."""
+        for env in self._envs:
+            env.close()
+
+    def _begin(self, i: int) -> None:
+        """Start the slot's next episode."""
+        self.at = i
+        stream = np.random.SeedSequence((self._seed, self.first + i, self._episodes[i]))
+        begun = self._envs[i].reset(seed=int(stream.generate_state(1)[0]))
+        if not (isinstance(begun, tuple) and len(begun) == 2 and isinstance(begun[1], dict)):
+            message = "%s: reset must return an observation and a dict, got %s"
+            raise Trouble(message % (self._name, type(begun).__name__))
+        self._see([i], [begun[0]])
+        self._latest[i] = self._kept(begun[0])
+        self._steps[i] = 0
+
+    def _see(self, slots: list[int], seen: Any) -> None:
+        """Write down the observations of these copies, flattened."""
+        if self._plain is not None:
+            with suppress(ValueError):  # not all of one shape
+                rows = np.asarray(seen)
+                if rows.shape[1:] == self._plain and rows.dtype == self._space.dtype:
+                    self._rows.obs[slots] = rows
+                    return
+        for self.at, obs in zip(slots, seen):
+            self._rows.obs[self.at] = flat(self._name, self._space, obs, self._size)
+
+    def _numbers(self, what: str, slots: list[int], values: Any) -> Any:
+        """Rewards or costs of these copies as numbers."""
+        with suppress(TypeError, ValueError):
+            found = np.asarray(values, float)
+            if found.shape == (len(slots),):
+                return found
+        each = []
+        for self.at, value in zip(slots, values):
+            each.append(number(self._name, what, value))
+        return each
+
+    def _kept(self, obs: Any) -> Any:
+        """A copy for the cost functions, which get it one step later: the environment may have changed its array by then."""
+        if self._prices is None:
+            return None
+        return obs.copy() if isinstance(obs, np.ndarray) else copy.deepcopy(obs)
+
+    def _costs(self, slots: list[int], actions: Any, seen: Any, infos: Any) -> list[list[Any]]:
+        """The costs of the steps of these copies, one per constraint."""
+        found = []
+        for self.at, obs, info in zip(slots, seen, infos):
+            if self._prices is None:
+                found.append(reported(self._name, self._names, info))
+            else:
+                before, action = self._latest[self.at], actions[self.at]
+                found.append([price(before, action, obs, info) for price in self._prices])
+                self._latest[self.at] = self._kept(obs)
+        return found
+
+    def _require_finite(self) -> None:
+        """Refuse NaN and infinity; rows of slots that rest are finite."""
+        rows = self._rows
+        for name, values in (("observation", rows.obs), ("reward", rows.reward), ("costs", rows.costs)):
+            if not np.isfinite(values).all():
+                i, *where = np.argwhere(~np.isfinite(values))[0]
+                self.at = int(i)
+                message = "%s handed out %s as %s after %d steps of an episode"
+                raise Trouble(message % (self._name, values[(i, *where)], name, self._steps[i]))
+
+
+def in_slots(made: Callable[[], Any], count: int) -> list[Any]:
+    """`count` environments, each a new one."""
+    found = [made() for _ in range(count)]
+    if isinstance(found[0], gymnasium.vector.VectorEnv):
+        raise Trouble("%s steps many copies already: hand it over itself, not a function" % type(found[0]).__name__)
+    if len(set(map(id, found))) < count:
+        raise Trouble(
+            "the function that makes %s must make a new one each time it is called: it returned the same one twice. To "
+            "train with one robot, pass corral.train the environment instead of a function" % type(found[0]).__name__
+        )
+    return found
+
+
+# -- a process of its own ----------------------------------------------------------------------------------------------
+
+
+class Worker:
+    """The other end of `crew.Crew`: waits for commands and carries them out."""
+
+    def __init__(self, order: dict[str, Any], parcel: bytes, commands: int, memory: int, replies: list[int]) -> None:
+        self._order, self._commands, self._memory, self._replies = order, commands, memory, replies
+        self._names: list[str] = order["constraints"]
+        self._groups: dict[int, Copies] = {}
+        # Made by cloudpickle, under this very Python.
+        sent: Any = pickle.loads(parcel) if parcel else (order["id"], None)
+        given, self._prices = sent
+        made = given if callable(given) else lambda: make(given, order["id"], order["parameters"])
+        said = [order["quiet"]]
+
+        def once_aloud() -> Any:
+            """What a copy says while it is made, such as that it is old, every copy says: one is enough."""
+            with _hushed() if said[0] else nullcontext():
+                said[0] = True
+                return made()
+
+        self._envs = in_slots(once_aloud, sum(stop - start for start, stop in order["slots"]))
+
+    def serve(self) -> None:
+        """Answer until told to leave, or until whoever asks is gone."""
+        text = json.dumps(describe(self._envs[0])).encode()
+        _write(self._replies[0], DONE + LENGTH.pack(len(text)) + text)
+        while True:
+            command = _read(self._commands, COMMAND.size)
+            kind, group, following, seed = COMMAND.unpack(command)
+            if kind == LEAVE:
+                break
+            try:
+                if kind == STEP:
+                    self._groups[group].step()
+                elif kind == RESET:
+                    self._groups[group].reset(seed)
+                else:
+                    self._attach(json.loads(_read(self._commands, following).decode()))
+            except Exception as error:
+                own = self._groups.get(group)
+                report(self._replies[group], error, None if own is None else own.first + own.at)
+            else:
+                os.write(self._replies[group], DONE)
+        for env in self._envs:
+            env.close()
+
+    def _attach(self, shape: dict[str, Any]) -> None:
+        """Find the rows of this worker's slots in the memory that is shared."""
+        import mmap
+
+        memory, offset, left = mmap.mmap(self._memory, shape["bytes"]), 0, list(self._envs)
+        for group, (count, (start, stop)) in enumerate(zip(shape["counts"], self._order["slots"])):
+            rows, offset = rows_in(memory, offset, count, shape)
+            own, left = left[: stop - start], left[stop - start :]
+            if own:
+                assert rows is not None
+                mine = rows.sliced(start, stop)
+                self._groups[group] = Copies(own, start, mine, self._names, shape["horizon"], self._prices)
+
+
+def report(reply: int, error: BaseException, slot: int | None) -> None:
+    """Send what went wrong: the words for the user, or else the error's own, and its traceback."""
+    own = isinstance(error, Trouble)
+    said = str(error) if own else "%s: %s" % (type(error).__name__, error)
+    trace = "" if own else "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    text = json.dumps({"message": said, "traceback": trace, "slot": slot}).encode()
+    _write(reply, TROUBLE + LENGTH.pack(len(text)) + text)
+
+
+def _read(source: int, size: int) -> bytes:
+    """So many bytes; ends the process where there is nobody left to send them."""
+    found = b""
+    while len(found) < size:
+        more = os.read(source, size - len(found))
+        if not more:
+            os._exit(1)
+        found += more
+    return found
+
+
+def _write(to: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(to, data) :]
+
+
+def _end_with_parent(life: int) -> NoReturn:
+    """Wait until the process that started this one is gone, then end at once, whatever the environment is doing."""
+    os.read(life, 1)
+    os._exit(1)
+
+
+def main(arguments: list[str]) -> None:
+    """Serve: the arguments are the numbers of the open files for commands, for the memory and for the replies."""
+    commands, memory, *replies = map(int, arguments)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Standard input brings the order, and ends with the parent; environments have none. What they print goes to stderr.
+    life, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    order = json.loads(_read(life, *LENGTH.unpack(_read(life, LENGTH.size))).decode())
+    parcel = _read(life, order["parcel"])
+    threading.Thread(target=_end_with_parent, args=(life,), daemon=True).start()
+    # The folder of this file is no place to import from; `path` is where the process that asks imports from.
+    sys.path[:] = order["path"] or sys.path[1:]
+    if order["quiet"]:
+        warnings.simplefilter("ignore")
+    try:
+        worker = Worker(order, parcel, commands, memory, replies)
+    except Exception as error:
+        report(replies[0], error, None)
+        return
+    try:
+        worker.serve()
+    except BrokenPipeError:  # nobody is left to hear of it
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
