@@ -10,6 +10,7 @@ from corral.config import Config, RunOptions
 from corral.envs.contract import Env, HostEnv
 from corral.envs.gymnasium.wrap import Cost, Unsendable, groups_from_gymnasium
 from corral.errors import require
+from corral.rollout import processes
 from corral.rollout.device import DeviceSampler
 from corral.rollout.host import HostSampler
 from corral.rollout.sampler import Sampler
@@ -44,10 +45,9 @@ def from_config(config: Config, how: RunOptions | None = None) -> Sampler:
         return DeviceSampler(envs.make(config.env, **task))
     # Twice the episodes that fill a batch if none ends early, so that most batches are one round of episodes.
     slots = max(2, min(512, 2 * config.batch_size // envs.spec(config.env, **task).horizon))
-    # Two lanes on every machine, as results depend on their number.
-    sizes = (slots - slots // 2, slots // 2)
-    lanes = [envs.make_host(config.env, size, 1, **task) for size in sizes]
-    return HostSampler(lanes, how.threads or devices.cores())
+    lanes = processes.lanes()
+    made = [envs.make_host(config.env, size, 1, **task) for size in lanes.sizes(max(slots, lanes.total))]
+    return HostSampler(made, how.threads or devices.cores(), lanes)
 
 
 def of_gymnasium(
@@ -64,16 +64,16 @@ def of_gymnasium(
 
     The workers step one group while the policy is asked for the other. The number of workers changes no result.
     """
-    slots = gymnasium_slots(config, horizon)
-    sizes = (slots - slots // 2, slots // 2)
-    workers = some_workers(slots) if how.workers is None else how.workers
+    lanes = processes.lanes()
+    sizes = lanes.sizes(max(gymnasium_slots(config, horizon), lanes.total))
+    workers = some_workers(sum(sizes)) if how.workers is None else how.workers
     given = (env, sizes, constraints, costs, horizon, parameters)
     try:
-        return HostSampler(groups_from_gymnasium(*given, workers, how.env_python))
+        return HostSampler(groups_from_gymnasium(*given, workers, how.env_python), lanes=lanes)
     except Unsendable:
         if how.workers is not None:
             raise
-        return HostSampler(groups_from_gymnasium(*given))
+        return HostSampler(groups_from_gymnasium(*given), lanes=lanes)
 
 
 def some_workers(slots: int) -> int:
