@@ -238,7 +238,7 @@ def test_help_shows_the_defaults_of_the_environment_and_the_options_of_the_algor
     ):
         assert part in printed
     assert "--algo.name" not in printed
-    assert "--env" not in printed
+    assert "--env " not in printed
     with pytest.raises(SystemExit):
         train_options(["--help"])
     assert "point-circle with cpo" in " ".join(capsys.readouterr().out.split())

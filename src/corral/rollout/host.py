@@ -213,7 +213,7 @@ def _play(
         if over.is_set():
             raise _Dropped
         out, following = env.step_and_ask(action, active, started < episodes, ask, arrays, *next(chance))
-        stepped = active if out.counted is None else active & out.counted
+        stepped = active if env.only_began is None else active & ~env.only_began
         ended = stepped & (out.terminated | out.truncated)
         log.append(
             (
