@@ -30,7 +30,7 @@ def nowhere(tmp_path, monkeypatch):
 
 
 def test_the_best_python_is_taken_and_names_without_one_are_passed_over(nowhere):
-    with pytest.raises(CorralError, match=r"there is none on PATH, or of pyenv's or uv's. Install one"):
+    with pytest.raises(CorralError, match="there is none on PATH, or of pyenv's or uv's"):
         safety_gymnasium.suitable(None)
     older = python(nowhere / "bin" / "python3.3", "3 3")
     python(nowhere / "bin" / "python3.4", None)

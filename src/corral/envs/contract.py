@@ -257,9 +257,6 @@ class HostStep(NamedTuple):
     """(N, o): the last observation of the episode where one ended, elsewhere equal to `obs`."""
     broken: np.ndarray
     """(N,) bool: as in `Timestep`."""
-    counted: np.ndarray | None = None
-    """(N,) bool: False where this was no step, but the start of a slot's episode, of which `obs` is the first observation;
-    None: all were steps."""
 
 
 @partial(jax.jit, static_argnums=0)
@@ -279,6 +276,9 @@ class HostEnv(abc.ABC):
 
     spec: EnvSpec
     num_envs: int
+    only_began: np.ndarray | None = None
+    """(N,) bool, of an environment that needs a step to start a slot's next episode: where the last one was such a step. It
+    earned and cost nothing, and `obs` is the first observation. None: ended slots start at once."""
 
     @abc.abstractmethod
     def reset(self, seed: int) -> np.ndarray:

@@ -18,6 +18,7 @@ from corral.learning import distributions
 from corral.learning.estimate import Batch
 from corral.learning.networks import Policy
 from corral.rollout import shapes as plans
+from corral.rollout.processes import Lanes, exchange
 from corral.rollout.sampler import Order, Sampler, keys, spread, take
 from corral.rollout.shapes import Plan
 
@@ -32,10 +33,14 @@ class HostSampler(Sampler):
     episodes are over leaves its threads to the others.
     """
 
-    def __init__(self, envs: Sequence[HostEnv], threads: int | None = None) -> None:
-        """`threads` are shared out among the lanes; None leaves each those it has."""
+    def __init__(self, envs: Sequence[HostEnv], threads: int | None = None, lanes: Lanes | None = None) -> None:
+        """`threads` are shared out among the lanes; None leaves each those it has.
+
+        `envs` are all lanes, or those that this process plays of `lanes`, where several processes train together.
+        """
         require(len(envs) > 0, "envs must hold at least one environment")
         self.envs = tuple(envs)
+        self._lanes = lanes or Lanes(len(envs), tuple(range(len(envs))))
         self.spec: EnvSpec = envs[0].spec
         self._mesh = devices.mesh()
         self._threads = threads
@@ -93,23 +98,39 @@ class HostSampler(Sampler):
         size have one shape. The share of each lane is fixed beforehand: first come, first served would depend on which
         thread is faster.
         """
-        count = len(self.envs)
+        count, own = self._lanes
         shares = [episodes // count + (i < episodes % count) for i in range(count)]
+        if len(own) == count:
+            played = self._play_own(policy, key, shares, deterministic)
+        else:
+            try:
+                mine: Any = self._play_own(policy, key, shares, deterministic)
+            except Exception as error:
+                mine = error
+            played = exchange(self.spec, count, mine)
+        return _batch(list(played.values()), episodes, rows, room)
+
+    def _play_own(
+        self, policy: Policy, key: Key[Array, ""], shares: Sequence[int], deterministic: bool
+    ) -> dict[int, list[np.ndarray]]:
+        """The columns of each lane of this process; `shares` are the episodes of all lanes."""
+        envs = dict(zip(self._lanes.own, self.envs, strict=True))
 
         def play(i: int) -> list[np.ndarray]:
             try:
-                return _play(self.envs[i], policy, jax.random.fold_in(key, i), shares[i], deterministic, self._over)
+                return _play(envs[i], policy, jax.random.fold_in(key, i), shares[i], deterministic, self._over)
             except BaseException:
                 self._over.set()
                 raise
             finally:
                 self._share_threads(running, over=i)
 
-        running = {i for i in range(count) if shares[i]}
+        numbers = [i for i in envs if shares[i]]
+        running = set(numbers)
         self._share_threads(running)
         self._over.clear()
-        with ThreadPoolExecutor(len(running)) as drivers:
-            lanes = [drivers.submit(play, i) for i in sorted(running)]
+        with ThreadPoolExecutor(max(1, len(numbers))) as drivers:
+            lanes = [drivers.submit(play, i) for i in numbers]
             try:
                 wait(lanes, return_when=FIRST_EXCEPTION)
             except BaseException:  # Ctrl-C: the drivers must end before this thread can
@@ -121,7 +142,7 @@ class HostSampler(Sampler):
         for failure in failures:
             if failure is not None and not isinstance(failure, _Dropped):
                 raise failure
-        return _batch([lane.result() for lane in lanes], episodes, rows, room)
+        return {i: lane.result() for i, lane in zip(numbers, lanes, strict=True)}
 
     def _share_threads(self, running: set[int], over: int | None = None) -> None:
         """Give all threads to the lanes of these numbers, less the one that is over."""
@@ -129,7 +150,7 @@ class HostSampler(Sampler):
             running.difference_update(() if over is None else (over,))
             if self._threads is not None:
                 for i in running:
-                    self.envs[i].use_threads(max(1, self._threads // len(running)))
+                    self.envs[self._lanes.own.index(i)].use_threads(max(1, self._threads // len(running)))
 
 
 class _Dropped(Exception):
@@ -192,7 +213,7 @@ def _play(
         if over.is_set():
             raise _Dropped
         out, following = env.step_and_ask(action, active, started < episodes, ask, arrays, *next(chance))
-        stepped = active if out.counted is None else active & out.counted
+        stepped = active if env.only_began is None else active & ~env.only_began
         ended = stepped & (out.terminated | out.truncated)
         log.append(
             (

@@ -10,6 +10,7 @@ from corral.config import Config, RunOptions
 from corral.envs.contract import ConstraintSpec, Env, HostEnv
 from corral.envs.gymnasium.wrap import Cost, Unsendable, groups_from_gymnasium
 from corral.errors import require
+from corral.rollout import processes
 from corral.rollout.device import DeviceSampler
 from corral.rollout.host import HostSampler
 from corral.rollout.sampler import Sampler
@@ -37,10 +38,9 @@ def from_config(config: Config, how: RunOptions | None = None) -> Sampler:
         return DeviceSampler(envs.make(config.env, **task))
     # Twice the episodes that fill a batch if none ends early, so that most batches are one round of episodes.
     slots = max(2, min(512, 2 * config.batch_size // envs.spec(config.env, **task).horizon))
-    # Two lanes on every machine, as results depend on their number.
-    sizes = (slots - slots // 2, slots // 2)
-    lanes = [envs.make_host(config.env, size, 1, **task) for size in sizes]
-    return HostSampler(lanes, how.threads or devices.cores())
+    lanes = processes.lanes()
+    made = [envs.make_host(config.env, size, 1, **task) for size in lanes.sizes(max(slots, lanes.total))]
+    return HostSampler(made, how.threads or devices.cores(), lanes)
 
 
 def of_gymnasium(
@@ -54,16 +54,16 @@ def of_gymnasium(
     if isinstance(env, str):
         # Numbers of a configuration are floats; a parameter that counts something must be whole.
         parameters = {name: int(value) if float(value).is_integer() else value for name, value in config.task.items()}
-    slots = gymnasium_slots(config, config.horizon)
-    sizes = (slots - slots // 2, slots // 2)
-    workers = some_workers(slots) if how.workers is None else how.workers
+    lanes = processes.lanes()
+    sizes = lanes.sizes(max(gymnasium_slots(config, config.horizon), lanes.total))
+    workers = some_workers(sum(sizes)) if how.workers is None else how.workers
     given = (env, sizes, gymnasium_constraints(config), costs, config.horizon, parameters)
     try:
-        return HostSampler(groups_from_gymnasium(*given, workers, how.env_python))
+        return HostSampler(groups_from_gymnasium(*given, workers, how.env_python), lanes=lanes)
     except Unsendable:
         if how.workers is not None:
             raise
-        return HostSampler(groups_from_gymnasium(*given))
+        return HostSampler(groups_from_gymnasium(*given), lanes=lanes)
 
 
 def some_workers(slots: int) -> int:

@@ -84,6 +84,7 @@ class _VectorHost(HostEnv):
         outside = self.spec.action.outside(np.asarray(actions)).astype(self._dtype)
         seen, reward, terminated, truncated, info = self._env.step(outside)
         terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
+        self.only_began = self._begins
         counted = running & ~self._begins
         self._refuse_guess(np.asarray(reward, float), terminated | truncated)
         ended = counted & (terminated | truncated)
@@ -108,7 +109,7 @@ class _VectorHost(HostEnv):
             require(bad.size == 0, f"{self.spec.name} handed out {bad.flat[0] if bad.size else ''} as {name}")
         nothing = np.zeros(self.num_envs, bool)
         ends = (ended & terminated, ended & truncated & ~terminated)
-        return HostStep(obs, earned, costs, *ends, final, nothing, counted=counted | ~running)
+        return HostStep(obs, earned, costs, *ends, final, nothing)
 
     def close(self) -> None:
         self._env.close()
