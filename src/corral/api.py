@@ -15,7 +15,7 @@ from corral import envs, presets
 from corral.config import Algorithm, Config, Networks
 from corral.envs.contract import Box, ConstraintSpec, Discrete, Env, EnvSpec, HostEnv
 from corral.envs.gymnasium import spaces
-from corral.errors import require, require_finite, require_in
+from corral.errors import CorralError, require, require_finite, require_in
 from corral.learning import distributions
 from corral.learning.networks import Policy, make_policy
 from corral.rollout import make
@@ -95,15 +95,19 @@ class Result:
         meta = checkpoint.read_meta(path)
         if "spec" not in meta:
             return _of_run(path.parent)
-        said = meta["spec"]
-        kind: Callable[..., Box | Discrete] = Discrete if meta["discrete"] else Box
-        action = {k: tuple(v) if isinstance(v, list) else v for k, v in said["action"].items()}
-        constraints = tuple(ConstraintSpec(**c) for c in said["constraints"])
-        spec = EnvSpec(**(said | {"action": kind(**action), "constraints": constraints}))
-        networks = Networks(**(meta["networks"] | {"hidden": tuple(meta["networks"]["hidden"])}))
-        like = make_policy(spec, networks, jax.random.key(0), net)
+        try:
+            said = meta["spec"]
+            kind: Callable[..., Box | Discrete] = Discrete if meta["discrete"] else Box
+            action = {k: tuple(v) if isinstance(v, list) else v for k, v in said["action"].items()}
+            constraints = tuple(ConstraintSpec(**c) for c in said["constraints"])
+            spec = EnvSpec(**(said | {"action": kind(**action), "constraints": constraints}))
+            networks = Networks(**(meta["networks"] | {"hidden": tuple(meta["networks"]["hidden"])}))
+            like = make_policy(spec, networks, jax.random.key(0), net)
+            metrics = log.Metrics({n: np.asarray(v) for n, v in meta["metrics"].items()})
+        except (AttributeError, KeyError, TypeError, OverflowError, ValueError) as error:
+            raise CorralError(f"{path} holds no policy that Result.save wrote: {error!r}") from error
         module, _ = checkpoint.load(path, like)
-        return Result(module, spec, networks, log.Metrics({n: np.asarray(v) for n, v in meta["metrics"].items()}))
+        return Result(module, spec, networks, metrics)
 
 
 def _of_run(folder: Path) -> Result:

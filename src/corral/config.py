@@ -13,7 +13,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from corral.errors import require, require_in
+from corral.errors import brief, require, require_in
 
 PerConstraint = float | tuple[float, ...]
 """One number for all constraints, or one for each, in their order."""
@@ -203,8 +203,8 @@ class Config:
         for name in ("iterations", "batch_size", "seed"):
             value = getattr(self, name)
             require(isinstance(value, Integral), f"{name} must be a whole number, got {value!r}")
-        require(self.iterations >= 1, f"iterations must be at least 1, got {self.iterations}")
-        require(self.batch_size >= 1, f"batch_size must be at least 1, got {self.batch_size}")
+        require(self.iterations >= 1, f"iterations must be at least 1, got {brief(self.iterations)}")
+        require(self.batch_size >= 1, f"batch_size must be at least 1, got {brief(self.batch_size)}")
         require(
             isinstance(self.limit, tuple),
             f"limit must be a tuple with a number for each constraint, such as (25.0,), got {self.limit!r}",
@@ -219,20 +219,24 @@ class Config:
         )
         for name, value in _floats(self):
             require(math.isfinite(value), f"{name} must be a finite number, got {value}")
+            require(abs(value) <= _LARGEST, f"{name} must be a number that float32 can hold, got {value}")
         require_in("trust.fisher_fraction", self.trust.fisher_fraction, 0, 1, closed="(]")
         require_in("trust.shrink", self.trust.shrink, 0, 1, closed="()")
         for name in _POSITIVE:
             require(get(self, name) > 0, f"{name} must be positive, got {get(self, name)}")
         for name in _COUNTS:
-            require(get(self, name) >= 1, f"{name} must be at least 1, got {get(self, name)}")
+            require(get(self, name) >= 1, f"{name} must be at least 1, got {brief(get(self, name))}")
         for name in _NOT_NEGATIVE:
-            require(get(self, name) >= 0, f"{name} must not be negative, got {get(self, name)}")
+            require(get(self, name) >= 0, f"{name} must not be negative, got {brief(get(self, name))}")
+        for name, most in _AT_MOST.items():
+            require(get(self, name) <= most, f"{name} must be at most {most:,}, got {brief(get(self, name))}")
         require(len(self.networks.hidden) >= 1, "networks.hidden must name at least one layer")
         require(
-            all(n >= 1 for n in self.networks.hidden), f"networks.hidden must be positive, got {self.networks.hidden}"
+            all(1 <= n <= 2**20 for n in self.networks.hidden) and len(self.networks.hidden) <= 100,
+            f"networks.hidden must be up to 100 widths from 1 to {2**20:,}, got {brief(self.networks.hidden)}",
         )
         require_in("critic.held_out", self.critic.held_out, 0, 0.9)
-        require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), got {self.seed}")
+        require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), got {brief(self.seed)}")
         require(
             isinstance(self.algo, Algorithm),
             f"algo must be an algorithm with its settings, such as corral.CPO(), got {self.algo!r}",
@@ -258,6 +262,24 @@ _NOT_NEGATIVE = (
     "shaping.steps",
     "shaping.start",
 )
+
+_LARGEST = 1e38
+"""Everything is computed in float32, whose largest number is a little more."""
+
+_AT_MOST = {
+    "iterations": 10**9,
+    "batch_size": 10**9,
+    "trust.delta": 100.0,
+    "trust.cg_iterations": 10_000,
+    "trust.candidates": 10_000,
+    "critic.epochs": 10**6,
+    "critic.minibatch": 10**9,
+    "shaping.horizon": 10**6,
+    "shaping.steps": 10**6,
+    "shaping.hidden": 2**20,
+    "shaping.start": 10**9,
+}
+"""Far beyond any use: a larger number is a slip, and would end in an overflow or a wait without end."""
 
 
 def _floats(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
@@ -294,6 +316,10 @@ def get(config: Config, name: str) -> Any:
     return value
 
 
+MOST_SEEDS = 10_000
+"""That can be trained side by side."""
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """How a run is carried out, as against what it computes."""
@@ -312,6 +338,8 @@ class RunOptions:
     """Print the results as JSON at the end, and nothing else on stdout."""
 
     def __post_init__(self) -> None:
-        require(self.seeds >= 1, f"seeds must be at least 1, got {self.seeds}")
-        require(self.checkpoint_every >= 1, f"checkpoint_every must be at least 1, got {self.checkpoint_every}")
-        require(self.threads is None or self.threads >= 1, f"threads must be at least 1, got {self.threads}")
+        most = {"seeds": MOST_SEEDS, "checkpoint_every": 10**9, "threads": 4096}
+        for name, limit in most.items():
+            value = getattr(self, name)
+            require(value is None or value >= 1, f"{name} must be at least 1, got {brief(value)}")
+            require(value is None or value <= limit, f"{name} must be at most {limit:,}, got {brief(value)}")

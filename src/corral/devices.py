@@ -4,6 +4,7 @@ The partitioning is JAX's own. Where the split falls changes the order of sums a
 episodes and rows, not to devices. The same code serves several GPUs and several hosts (`jax.distributed`).
 """
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -101,6 +102,16 @@ def _known(option: str, on: bool) -> bool:
     except jax.errors.JaxRuntimeError:
         return False
     return True
+
+
+def memory() -> float:
+    """Bytes of memory that this process may use on the host; infinity where the system does not say."""
+    found = [float("inf")]
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with contextlib.suppress(OSError, ValueError):  # in a container; "max" where it has no limit
+        found.append(float(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    return min(found)
 
 
 # Parameters of mallopt(3).

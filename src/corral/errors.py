@@ -18,9 +18,18 @@ def require(condition: bool, message: str) -> None:
         raise CorralError(message)
 
 
+def brief(value: object, most: int = 80) -> str:
+    """`repr(value)` for a message: the start of a long one."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # Python writes no whole number of more than 4,300 digits
+        text = f"a {type(value).__name__} too large to write"
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def nearest(name: object, known: Iterable[str]) -> str | None:
     """The known name that this misspelt one probably stands for, or None."""
-    return next(iter(difflib.get_close_matches(str(name), list(known), n=1)), None)
+    return next(iter(difflib.get_close_matches(str(name)[:100], list(known), n=1)), None)
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from corral.config import Config
 from corral.envs.contract import EnvSpec
-from corral.errors import require
+from corral.errors import brief, require
 from corral.learning import update
 from corral.learning.estimate import Batch
 from corral.learning.networks import Policy
@@ -90,8 +90,8 @@ def evaluate(
     most likely action instead of a random one: that is another policy than the one that was trained under the limits.
     `progress(done, total)` hears of episodes.
     """
-    require(episodes >= 2, f"episodes must be at least 2, got {episodes}")
-    require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
+    require(2 <= episodes <= 10**9, f"episodes must lie in [2, 10^9], got {brief(episodes)}")
+    require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {brief(seed)}")
     runs = RunDirectory.find(directory)
     found = []
     with make.from_config(runs[0].config()) as sampler:

@@ -87,7 +87,9 @@ class CPO(Algorithm):
         largest = jnp.max(jnp.where(size > 0, c / jnp.where(size > 0, size, 1), -jnp.inf), initial=-jnp.inf)
         allowed = jnp.where(solution.case == Case.CONTRADICTORY, largest * size - c, -c)
         correction = here.correction(z)
-        found = surrogates.search(local, problem.basis @ z, objective, jnp.maximum(allowed, 0), recovering, correction)
+        known = solution.case != Case.NOT_FINITE
+        step, allowed = problem.basis @ z, jnp.maximum(allowed, 0)
+        found = surrogates.search(local, step, objective, allowed, recovering, correction, known)
         aimed = jnp.where(found.accepted, found.scale * (problem.D.T @ z), 0)
         out_of_reach = (solution.case >= Case.RECOVERY) & (c > 0)
         excess = jnp.where(out_of_reach, jnp.minimum(excess, jnp.maximum(state.excess, 0)), excess)

@@ -8,6 +8,7 @@ from corral.errors import require
 from corral.experiments import data, figure, plan, runner, spec, tables
 from corral.experiments.runner import How, Outcome, Progress
 from corral.experiments.spec import Experiment
+from corral.running import lock
 
 
 def carry_out(
@@ -36,7 +37,7 @@ def carry_out(
         devices.use_cache()
         devices.keep_memory()
         jobs = plan.merge(plan.jobs(e, scale, out, seeds, iterations) for e in chosen)
-        with runner.alone(out):
+        with lock.owned(out, note=progress.note):
             outcome = runner.run(jobs, progress, how or How())
     files: list[Path] = []
     if outcome.stopped != "asked":

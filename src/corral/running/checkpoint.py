@@ -1,13 +1,15 @@
 """Checkpoints: a pytree of arrays and a little JSON in one file, verified when it is read.
 
 A file is an ordinary .npz that `numpy.load` opens: one array per leaf, named by its path in the tree ("tree.policy.w"),
-`meta` (JSON as bytes) and `sha256`, which covers the names and bytes of all the others. Nothing is pickled, and nothing
-is interpreted before its hash has been checked.
+`meta` (JSON as bytes) and `sha256`, which covers the names and bytes of all the others. Nothing is pickled, nothing is
+compressed, and nothing is interpreted before its hash has been checked. A hash shows that a file is whole, not who wrote it:
+what it holds is checked as well.
 """
 
 import hashlib
 import io
 import json
+import math
 import re
 import zipfile
 from pathlib import Path
@@ -18,10 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from corral.errors import CorralError, require
+from corral.running import files
 from corral.running.files import write_atomically
 
 KEEP = 3
 """How many checkpoints of a run stay on the disk."""
+
+_NUMBERS = "biufc"
+"""The kinds of NumPy's dtypes that a file may hold: bool, integers, floats, complex."""
 
 _NAME = re.compile(r"checkpoint-(\d+)\.npz")
 
@@ -78,16 +84,22 @@ def load(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
         more = f" and {len(listed) - 1} more" if len(listed) > 1 else ""
         require(not listed, f"{path} is of another kind of run: it {problem} {', '.join(listed[:1])}{more}")
     restored = [_restore(path, name, entries[name], leaf) for name, (_, leaf) in zip(names, leaves, strict=True)]
-    return jax.tree_util.tree_unflatten(structure, restored), _meta(entries)
+    return jax.tree_util.tree_unflatten(structure, restored), _meta(path, entries)
 
 
 def read_meta(path: Path) -> dict[str, Any]:
     """The `meta` of a file alone, verified like the rest."""
-    return _meta(_verified(path))
+    return _meta(path, _verified(path))
 
 
-def _meta(entries: dict[str, np.ndarray]) -> dict[str, Any]:
-    return json.loads(entries["meta"].tobytes())
+def _meta(path: Path, entries: dict[str, np.ndarray]) -> dict[str, Any]:
+    try:
+        meta = json.loads(entries["meta"].tobytes())
+    except (KeyError, ValueError, RecursionError) as error:
+        raise CorralError(f"{path} is no file of Corral's: it holds no readable meta") from error
+    require(isinstance(meta, dict), f"{path} is no file of Corral's: its meta is no table")
+    found: dict[str, Any] = meta
+    return found
 
 
 def _name(where: tuple[Any, ...]) -> str:
@@ -107,7 +119,7 @@ def _arrays(tree: Any) -> dict[str, np.ndarray]:
 
 def _encode(name: str, array: np.ndarray) -> bytes:
     # bool, integers, floats, complex: the rest (objects, strings, bfloat16) would need pickle or lose its meaning.
-    require(array.dtype.kind in "biufc", f"a checkpoint cannot hold {name}: its dtype is {array.dtype}")
+    require(array.dtype.kind in _NUMBERS, f"a checkpoint cannot hold {name}: its dtype is {array.dtype}")
     content = io.BytesIO()
     np.lib.format.write_array(content, array, allow_pickle=False)
     return content.getvalue()
@@ -125,20 +137,55 @@ def _digest(entries: dict[str, bytes]) -> bytes:
 
 def _verified(path: Path) -> dict[str, np.ndarray]:
     """The arrays of a file whose hash is right, except the hash itself."""
-    content = path.read_bytes()
+    content = files.read(path)
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            entries = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
+        entries = _stored(content)
         stored = entries.pop("sha256")
         whole = _decode(stored).tobytes() == _digest(entries)
     except Exception as error:  # a damaged zip file fails in a dozen ways, and all of them mean the same
         raise CorralError(f"{path} is damaged or cut short and cannot be read") from error
     require(whole, f"{path} has been altered: its content does not match its hash")
-    return {name: _decode(data) for name, data in entries.items()}
+    found = {}
+    for name, data in entries.items():
+        try:
+            found[name] = _decode(data)
+        except ValueError as error:
+            raise CorralError(f"{path} is no file of Corral's: {name[:80]!r} in it {error}") from error
+    return found
+
+
+def _stored(content: bytes) -> dict[str, bytes]:
+    """The members of an archive. Ours are not compressed, so all of them together are smaller than the file.
+
+    That is checked before anything is read: a small file could otherwise claim any amount of memory.
+    """
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = archive.infolist()
+        plain = all(m.compress_type == zipfile.ZIP_STORED and m.file_size == m.compress_size for m in members)
+        fits = sum(m.file_size for m in members) <= len(content)
+        alone = len({m.filename for m in members}) == len(members)
+        require(plain and fits and alone, "its members are compressed, overlap or share a name")
+        return {m.filename.removesuffix(".npy"): archive.read(m) for m in members}
 
 
 def _decode(data: bytes) -> np.ndarray:
-    return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    """One array of numbers in the .npy format; ValueError if the bytes are anything else.
+
+    The size that the header states is compared with the bytes that are there before any memory is taken for it.
+    """
+    file = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(file)
+        header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, by_columns, dtype = header(file)
+    except Exception as error:  # the header is a Python literal: NumPy's parser fails on a bad one in many ways
+        raise ValueError("has no header of a NumPy array") from error
+    if dtype.kind not in _NUMBERS:
+        raise ValueError(f"holds no numbers but {dtype}")
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data) - file.tell():
+        raise ValueError(f"has another size than its header states, {shape} of {dtype}")
+    array = np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if by_columns else "C")
+    return array.copy(order="C")
 
 
 def _restore(path: Path, name: str, array: np.ndarray, like: Any) -> Any:

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from corral.config import Algorithm, Config, RunOptions, algorithms
-from corral.errors import CorralError, did_you_mean, require
+from corral.errors import CorralError, brief, did_you_mean, require
+from corral.running import files
 from corral.running.files import write_atomically
 
 
@@ -26,8 +27,10 @@ def read(path: Path) -> dict[str, Any]:
     """What a TOML file says."""
     require(path.is_file(), f"there is no file {path}")
     try:
-        return tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(files.read(path).decode("utf-8"))
+    except RecursionError as error:
+        raise CorralError(f"{path} is not a TOML file of settings: it is nested too deeply") from error
+    except ValueError as error:  # TOML's and UTF-8's errors, and a number with thousands of digits
         raise CorralError(f"{path} is not a TOML file: {error}") from error
 
 
@@ -61,7 +64,7 @@ def fill(default: Any, content: Any, where: str = "") -> Any:
     `default` may be a class, whose fields without default `content` must then name. `where` is the dotted name of the
     dataclass itself, for messages.
     """
-    require(isinstance(content, Mapping), f"{where} must be a table of settings, got {content!r}")
+    require(isinstance(content, Mapping), f"{where} must be a table of settings, got {brief(content)}")
     if isinstance(default, Algorithm) and "name" in content:
         content = dict(content)
         default = chosen_algorithm(default, content.pop("name"), f"{where}.name")
@@ -70,7 +73,7 @@ def fill(default: Any, content: Any, where: str = "") -> Any:
     changed = {}
     for key, value in content.items():
         dotted = f"{where}.{key}" if where else key
-        require(key in hints, f"there is no setting {dotted}; {did_you_mean(key, hints)}")
+        require(key in hints, f"there is no setting {brief(dotted)[1:-1]}; {did_you_mean(key, hints)}")
         current = getattr(default, key, None)
         if is_dataclass(current):
             ready = is_dataclass(value) and not isinstance(value, type)
@@ -88,7 +91,7 @@ def fill(default: Any, content: Any, where: str = "") -> Any:
 def chosen_algorithm(default: Algorithm, name: Any, where: str) -> Algorithm:
     """`default` if that is its name, else the algorithm of that name with its own defaults."""
     known = algorithms()
-    require(name in known, f"{where} must be one of {', '.join(known)}, got {name!r}")
+    require(isinstance(name, str) and name in known, f"{where} must be one of {', '.join(known)}, got {brief(name)}")
     return default if default.name == name else known[name]()
 
 
@@ -116,18 +119,25 @@ def _typed(value: Any, wanted: Any, name: str) -> Any:
         alike = (part for part in kinds if (get_origin(part) is tuple) == isinstance(value, list | tuple))
         return _typed(value, next(alike, kinds[0]), name)
     if origin is Literal:
-        require(value in parts, f"{name} must be {describe(wanted)}, got {value!r}")
+        require(value in parts, f"{name} must be {describe(wanted)}, got {brief(value)}")
         return value
     if origin is tuple:
-        require(isinstance(value, list | tuple), f"{name} must be {describe(wanted)}, got {value!r}")
+        require(isinstance(value, list | tuple), f"{name} must be {describe(wanted)}, got {brief(value)}")
         return tuple(_typed(part, parts[0], f"{name}[{k}]") for k, part in enumerate(value))
     if origin is dict:
-        require(isinstance(value, Mapping), f"{name} must be {describe(wanted)}, got {value!r}")
+        require(isinstance(value, Mapping), f"{name} must be {describe(wanted)}, got {brief(value)}")
         return {key: _typed(part, parts[1], f"{name}.{key}") for key, part in value.items()}
     accepted: Any = {int: Integral, float: Real, Path: (str, Path)}.get(wanted, wanted)
     fits = isinstance(value, accepted) and (wanted is bool or not isinstance(value, bool))
-    require(fits, f"{name} must be {describe(wanted)}, got {value!r}")
-    return wanted(value)
+    require(fits, f"{name} must be {describe(wanted)}, got {brief(value)}")
+    require(
+        wanted is not Path or (str(value) != "" and "\0" not in str(value)),
+        f"{name} must be a path, got {brief(value)}",
+    )
+    try:
+        return wanted(value)
+    except OverflowError:
+        raise CorralError(f"{name} is too large: {brief(value)}") from None
 
 
 # -- to nested dicts and TOML ------------------------------------------------------------------------------------------
@@ -174,7 +184,7 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, dict):
         pairs = (f"{_toml_value(key)} = {_toml_value(part)}" for key, part in value.items())
         return f"{{{', '.join(pairs)}}}"
-    raise TypeError(f"no TOML for {value!r}")
+    raise TypeError(f"no TOML for {brief(value)}")
 
 
 def field_docs(cls: type) -> dict[str, str]:

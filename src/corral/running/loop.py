@@ -5,9 +5,8 @@ and that plan, and runs that were killed continue bit for bit, with the same run
 """
 
 import abc
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,13 +15,14 @@ import jax
 import numpy as np
 
 from corral.config import Config, RunOptions
-from corral.errors import require
+from corral.errors import CorralError, require
 from corral.rollout import make
 from corral.rollout.shapes import Plan
 from corral.running import directory as folders
-from corral.running import log
+from corral.running import lock, log
 from corral.running.directory import RunDirectory
 from corral.running.refusals import Refusals
+from corral.running.signals import interruptible
 from corral.running.trainer import Row, State, Trainer
 
 
@@ -87,12 +87,14 @@ class InMemory(Recorder):
 class OnDisk(Recorder):
     """Keeps rows, checkpoints and final policies in the folders of the runs, in the order of the trainer's runs.
 
-    Where several processes compute the same, the first alone writes.
+    Where several processes compute the same, the first alone writes. `owned` are the locks of the folders, which are looked
+    at before every write.
     """
 
-    def __init__(self, runs: Sequence[RunDirectory], resume: bool) -> None:
+    def __init__(self, runs: Sequence[RunDirectory], resume: bool, owned: lock.Owned | None = None) -> None:
         self._runs, self._resume = list(runs), resume
-        self._writes = jax.process_index() == 0
+        self._owned = owned or lock.Owned()
+        self._writes = _writes()
         self._logs: list[log.RunLog] = []
 
     def start(self, trainer: Trainer, note: Callable[[str], None]) -> Position:
@@ -100,9 +102,9 @@ class OnDisk(Recorder):
         self._trainer, now = trainer, Position(trainer.initial(), None, 0)
         if self._resume:
             likes = [trainer.state_of(now.state, i) for i in range(len(self._runs))]
-            found = folders.restore(self._runs, likes, note)
+            found = folders.restore(self._runs, likes, note, rows=True)
             if found.done:
-                plan = known_plan(found.meta["plan"])
+                plan = known_plan(found.meta.get("plan"))
                 now = Position(trainer.stacked(found.states), plan, found.done)
         for run, config in zip(self._runs, trainer.configs, strict=True) if self._writes else []:
             columns = log.columns(trainer.names, log.COLUMNS + (log.HONEST if config.trust.honest else ()))
@@ -111,20 +113,24 @@ class OnDisk(Recorder):
 
     def record(self, rows: list[Row], now: Position) -> None:
         """Append a row to each run's metrics."""
+        self._owned.check()
         for writer, row in zip(self._logs, rows if self._writes else [], strict=True):
             writer.append({name: row[name] for name in writer.columns if name in row})
 
     def save(self, now: Position) -> None:
         """Write a checkpoint of each run."""
+        self._owned.check()
         plan = now.plan._asdict() if now.plan else None
         meta = {"iteration": now.done, "plan": plan, "env": self._trainer.spec.name}
         for i, run in enumerate(self._runs if self._writes else []):
-            run.save_checkpoint(now.done, self._trainer.state_of(now.state, i), meta)
+            run.save_checkpoint(now.done, self._trainer.state_of(now.state, i), meta, self._logs[i].digest(now.done))
 
     def close(self, now: Position, finished: bool) -> None:
         """Close the logs; write the final policies of finished runs."""
         for writer in self._logs:
             writer.close()
+        if finished:
+            self._owned.check()
         for i, run in enumerate(self._runs if self._writes and finished else []):
             run.save_policy(self._trainer.state_of(now.state, i).policy, {"env": self._trainer.spec.name})
 
@@ -139,52 +145,39 @@ def loop(
 ) -> Position:
     """Train to the configured number of iterations, or until asked to stop; where training stands then.
 
-    An error of Corral, the environment or the watcher ends the loop with everything saved that was learned before it. So
-    does a run whose updates are refused one after the other (`refusals.IN_A_ROW`).
+    Whatever ends the loop, everything is saved that was learned before: an error of Corral, the environment or the watcher,
+    Ctrl-C, a reader of the output that has gone. So does a run end whose updates are refused one after the other
+    (`refusals.IN_A_ROW`). An environment that asks Python to exit is an error like any other.
     """
     now, refusals = recorder.start(trainer, watcher.note), Refusals(trainer.configs)
     total, stop = trainer.config.iterations, False
+    # The newest position whose rows are all written; a checkpoint of another one could not be resumed.
+    kept, saved = now, now.done
     try:
         while now.done < total and not stop:
             plan = trainer.plan(now.state, now.plan)
             state, rows = trainer.iterate(now.state, plan)
             now = Position(state, trainer.plan_after(plan, rows), now.done + 1)
             recorder.record(rows, now)
+            kept = now
             watcher.update(shown(rows))
             refusals.see(rows)
             stop = asked_to_stop()
             if now.done % checkpoint_every == 0 or now.done == total or stop:
                 recorder.save(now)
-    except Exception:
-        if now.done:
-            recorder.save(now)
+                saved = now.done
+    except BaseException as ended:
+        if kept.done > saved:
+            recorder.save(kept)
+        if isinstance(ended, SystemExit):
+            raise CorralError(
+                f"{trainer.spec.name} asked Python to exit (SystemExit({ended.code})) in iteration {kept.done}; what was "
+                "learned before is saved"
+            ) from ended
         raise
     finally:
-        recorder.close(now, finished=now.done == total)
+        recorder.close(kept, finished=kept.done == total)
     return now
-
-
-@contextmanager
-def interruptible(watcher: Watcher) -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C into a request to stop, which the loop asks for between iterations; a second stops at once."""
-    asked = False
-
-    def handler(*_: Any) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        watcher.note("stopping when this iteration is done and saved; Ctrl-C again stops at once")
-
-    try:
-        before = signal.signal(signal.SIGINT, handler)
-    except ValueError:  # not the main thread: the caller's own handling applies
-        yield lambda: False
-        return
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def shown(rows: list[Row]) -> Row:
@@ -199,9 +192,10 @@ def shown(rows: list[Row]) -> Row:
     } | {"seeds": plain}
 
 
-def known_plan(plan: dict[str, int] | None) -> Plan | None:
+def known_plan(plan: Any) -> Plan | None:
     """The plan of a checkpoint; None where another version of Corral planned otherwise: a new one is then made."""
-    return Plan(**plan) if plan and set(plan) == set(Plan._fields) else None
+    fits = isinstance(plan, dict) and set(plan) == set(Plan._fields)
+    return Plan(**plan) if fits and all(type(n) is int and n > 0 for n in plan.values()) else None
 
 
 class Run(NamedTuple):
@@ -212,6 +206,8 @@ class Run(NamedTuple):
     iterations: int
     """How many are done."""
     interrupted: bool
+    signal: int = 0
+    """The signal that interrupted it."""
 
 
 def run(
@@ -228,20 +224,28 @@ def run(
 
     Where training fails before its first iteration is done, nothing stays behind.
     """
-    require(seeds >= 1, f"seeds must be at least 1, got {seeds}")
+    options = RunOptions(seeds=seeds, checkpoint_every=checkpoint_every, threads=threads)
+    require(config.seed + seeds <= 2**32, f"seed + seeds must not exceed 2^32, got {config.seed} + {seeds}")
+    watcher = watcher or Watcher()
     folders.require_free(directory, overwrite)
-    configs = [replace(config, seed=seed) for seed in range(config.seed, config.seed + seeds)]
-    runs = RunDirectory.for_seeds(directory, [c.seed for c in configs])
-    options = RunOptions(checkpoint_every=checkpoint_every, threads=threads)
-    with make.from_config(config, threads) as sampler:
+    with contextlib.ExitStack() as stack:
+        owned = stack.enter_context(_owning([directory], watcher))
+        folders.require_free(directory, overwrite)
+        for earlier in RunDirectory(directory).seeds():
+            lock.require_unowned(earlier.path, watcher.note)
+        configs = [replace(config, seed=seed) for seed in range(config.seed, config.seed + seeds)]
+        runs = RunDirectory.for_seeds(directory, [c.seed for c in configs])
+        sampler = stack.enter_context(make.from_config(config, threads))
         trainer = Trainer(configs, sampler)
-        folders.clear(directory)  # not before the new run is known to be possible
-        for own, folder in zip(configs, runs, strict=True):
-            folder.begin(own, options)
         try:
-            return train_into(runs, trainer, watcher or Watcher(), checkpoint_every, resume=False)
+            if _writes():
+                folders.clear(directory)  # not before the new run is known to be possible
+                for folder in runs if seeds > 1 else []:
+                    owned.add(folder.path)
+                folders.begin(directory, configs, runs, replace(options, seeds=1))
+            return train_into(runs, trainer, watcher, checkpoint_every, resume=False, owned=owned)
         except BaseException:
-            for folder in runs:
+            for folder in runs if _writes() else []:
                 folder.discard_start()
             raise
 
@@ -259,31 +263,58 @@ def resume(
     `iterations` takes the place of the number of iterations in its configuration; checkpoints come as often and threads are
     as many as before, unless told otherwise.
     """
+    if (begun := folders.starting(directory)) is not None:
+        config, how = begun
+        every, threads = checkpoint_every or how.checkpoint_every, threads or how.threads
+        config = config if iterations is None else replace(config, iterations=iterations)
+        return run(config, directory, seeds=how.seeds, checkpoint_every=every, threads=threads, watcher=watcher)
+    given: dict[str, Any] = {"checkpoint_every": checkpoint_every, "threads": threads}
+    watcher = watcher or Watcher()
     runs = RunDirectory.find(directory)
-    configs = [folder.config() for folder in runs]
-    options = runs[0].options()
-    if iterations is not None:
-        done = max(max(folder.checkpoints(), default=0) for folder in runs)
-        require(
-            iterations >= max(done, 1), f"iterations must be at least {max(done, 1)}, which are done, got {iterations}"
-        )
-        configs = [replace(config, iterations=iterations) for config in configs]
-    every = checkpoint_every or options.checkpoint_every
-    with make.from_config(configs[0], threads or options.threads) as sampler:
-        trainer = Trainer(configs, sampler)
+    with contextlib.ExitStack() as stack:
+        owned = stack.enter_context(_owning(dict.fromkeys([directory, *(run.path for run in runs)]), watcher))
+        configs = [folder.config() for folder in runs]
+        options = runs[0].options()
+        now = replace(options, **{name: value for name, value in given.items() if value is not None})
         if iterations is not None:
+            done = max(max(folder.checkpoints(), default=0) for folder in runs)
+            require(
+                iterations >= max(done, 1),
+                f"iterations must be at least {max(done, 1)}, which are done, got {iterations}",
+            )
+        # They differ where a process was killed while it raised them, seed after seed.
+        asked = iterations or max(config.iterations for config in configs)
+        raised = any(config.iterations != asked for config in configs)
+        configs = [replace(config, iterations=asked) for config in configs]
+        sampler = stack.enter_context(make.from_config(configs[0], now.threads))
+        trainer = Trainer(configs, sampler)
+        if raised and _writes():
             for folder, config in zip(runs, configs, strict=True):
                 folder.begin(config, options)
-        return train_into(runs, trainer, watcher or Watcher(), every, resume=True)
+        return train_into(runs, trainer, watcher, now.checkpoint_every, resume=True, owned=owned)
 
 
 def train_into(
-    runs: Sequence[RunDirectory], trainer: Trainer, watcher: Watcher, checkpoint_every: int, resume: bool
+    runs: Sequence[RunDirectory],
+    trainer: Trainer,
+    watcher: Watcher,
+    checkpoint_every: int,
+    resume: bool,
+    owned: lock.Owned | None = None,
 ) -> Run:
-    """Run the loop with folders as its memory; Ctrl-C ends it after the iteration that it is in."""
-    with interruptible(watcher) as asked:
-        recorder = OnDisk(runs, resume)
-        end = loop(trainer, recorder, watcher, checkpoint_every=checkpoint_every, asked_to_stop=asked)
+    """Run the loop with folders as its memory; Ctrl-C, SIGTERM and SIGHUP end it after the iteration that it is in."""
+    with interruptible(watcher.note) as asked:
+        recorder = OnDisk(runs, resume, owned)
+        end = loop(trainer, recorder, watcher, checkpoint_every=checkpoint_every, asked_to_stop=lambda: asked() != 0)
         whole = runs[0].path if len(runs) == 1 else runs[0].path.parent
-        stopped = asked() and end.done < trainer.config.iterations
-        return Run(whole, end.state, end.done, stopped)
+        stopped = asked() if end.done < trainer.config.iterations else 0
+        return Run(whole, end.state, end.done, stopped != 0, stopped)
+
+
+def _writes() -> bool:
+    """Whether this process writes: where several compute the same, the first alone."""
+    return jax.process_index() == 0
+
+
+def _owning(paths: Iterable[Path], watcher: Watcher) -> contextlib.AbstractContextManager[lock.Owned]:
+    return lock.owned(*(paths if _writes() else ()), note=watcher.note)

@@ -75,7 +75,7 @@ def flat(name: str, space: Space[Any], obs: Any, size: int) -> np.ndarray:
     """An observation as (size,) numbers; `name` is that of the environment it came from."""
     try:
         found = np.asarray(flatten(space, obs), np.float32)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, AssertionError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise CorralError(f"{name} handed out an observation that is not of {space}: {error}") from error
     require(
         found.shape == (size,),

@@ -10,7 +10,8 @@ from gymnasium.spaces import flatdim
 
 from corral.envs.contract import Box, ConstraintSpec, Discrete, EnvSpec, HostEnv, HostStep
 from corral.envs.gymnasium import spaces
-from corral.errors import CorralError, require
+from corral.envs.mjcf import without_log_for_good
+from corral.errors import CorralError, brief, require
 
 Cost = Callable[[Any, Any, Any, dict[str, Any]], float]
 """cost(obs, action, next_obs, info) -> the cost of this step; all four are the Gymnasium environment's own."""
@@ -54,17 +55,28 @@ def from_gymnasium(
 
 def _made(name: str, parameters: Mapping[str, Any]) -> Any:
     """Make an environment by its id; turn any failure, in Gymnasium or in the environment's own code, into a CorralError."""
+    without_log_for_good()
     try:
         return gymnasium.make(name, **parameters)
     except Exception as error:
         raise CorralError(f"Gymnasium cannot make {name}: {error or type(error).__name__}") from error
 
 
+def _space(name: str, env: Any, which: str) -> Any:
+    """One of the two spaces of an environment."""
+    space = getattr(env, which, None)
+    require(
+        isinstance(space, gymnasium.Space), f"{name}: its {which} must be a space of Gymnasium's, got {brief(space)}"
+    )
+    return space
+
+
 class _GymnasiumHost(HostEnv):
     def __init__(
         self, envs: list[Any], constraints: Sequence[ConstraintSpec], costs: Sequence[Cost] | None, horizon: int | None
     ) -> None:
-        first, space = envs[0], envs[0].action_space
+        first = envs[0]
+        space = _space(type(first).__name__, first, "action_space")
         stated = getattr(first, "spec", None)
         name = stated.id if stated else type(first).__name__
         if horizon is None:
@@ -81,7 +93,13 @@ class _GymnasiumHost(HostEnv):
             case _:
                 raise CorralError(f"{name} has actions of {space}; only Box and Discrete are supported")
         assert horizon is not None
-        seen = first.observation_space
+        whole = isinstance(horizon, int | np.integer) and not isinstance(horizon, bool)
+        require(
+            whole and horizon >= 1, f"{name}: its max_episode_steps must be a whole number from 1 on, got {horizon!r}"
+        )
+        seen = _space(name, first, "observation_space")
+        require(action.size >= 1, f"{name} has an action_space of size 0, {space}: there is nothing to choose")
+        require(flatdim(seen) >= 1, f"{name} has an observation_space of size 0, {seen}: there is nothing to see")
         self.spec = EnvSpec(
             name, flatdim(seen), action, int(horizon), tuple(constraints), observation=spaces.to_text(seen)
         )
@@ -132,7 +150,7 @@ class _GymnasiumHost(HostEnv):
         """Start the slot's next episode from its own stream of random numbers."""
         stream = np.random.SeedSequence((self._seed, slot, int(self._episodes[slot])))
         env = self._envs[slot]
-        begun = env.reset(seed=int(stream.generate_state(1)[0]))
+        begun = _called(self.spec.name, "reset", env.reset, seed=int(stream.generate_state(1)[0]))
         require(
             isinstance(begun, tuple) and len(begun) == 2 and isinstance(begun[1], dict),
             f"{self.spec.name}: reset must return an observation and a dict, got {type(begun).__name__}",
@@ -167,8 +185,9 @@ class _GymnasiumHost(HostEnv):
         """The costs of one step, one per constraint."""
         names = [constraint.name for constraint in self.spec.constraints]
         if self._costs is not None:
-            found: list[Any] = [price(obs, action, next_obs, info) for price in self._costs]
-        elif all(name in info.get("costs", {}) for name in names):
+            given = obs, action, next_obs, info
+            found: list[Any] = [_called(self.spec.name, "cost function", price, *given) for price in self._costs]
+        elif all(name in _costs(self.spec.name, info) for name in names):
             found = [info["costs"][name] for name in names]
         else:
             cost = info.get("cost") if cost is None else cost
@@ -183,20 +202,52 @@ class _GymnasiumHost(HostEnv):
 
 def _step(name: str, env: Any, action: Any) -> tuple[Any, float, Any, bool, bool, dict[str, Any]]:
     """The six values of a step, (obs, reward, cost, ...); cost is None if the environment returns Gymnasium's usual five."""
-    match env.step(action):
+    match _called(name, "step", env.step, action):
         case (obs, reward, cost, terminated, truncated, info):
             pass
         case (obs, reward, terminated, truncated, info):
             cost = None
         case other:
-            raise CorralError(f"{name}: step must return five values, or six with the cost third, got {len(other)}")
+            got = f"{len(other)}" if isinstance(other, tuple | list) else type(other).__name__
+            raise CorralError(f"{name}: step must return five values, or six with the cost third, got {got}")
     require(isinstance(info, dict), f"{name}: the last value of step must be a dict, got {type(info).__name__}")
-    return obs, _number(name, "the reward", reward), cost, bool(terminated), bool(truncated), info
+    ends = _flag(name, "terminated", terminated), _flag(name, "truncated", truncated)
+    return obs, _number(name, "the reward", reward), cost, *ends, info
+
+
+def _called(name: str, what: str, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """What a function of the environment returns; an error of its own says which environment and which call it was in."""
+    try:
+        return call(*given, **named)
+    except Exception as error:
+        error.add_note(f"in the environment {name}, in its {what}")
+        raise
+
+
+def _costs(name: str, info: dict[str, Any]) -> Mapping[str, Any]:
+    """The costs by name that the environment reports, if it does."""
+    found = info.get("costs", {})
+    require(
+        isinstance(found, Mapping),
+        f'{name}: info["costs"] of a step must be a dict with a number for each constraint, got {brief(found)}',
+    )
+    costs: Mapping[str, Any] = found
+    return costs
+
+
+def _flag(name: str, what: str, value: Any) -> bool:
+    """The value as true or false; an array of one is accepted too."""
+    if isinstance(value, bool):
+        return value
+    array = np.asarray(value)
+    fits = array.size == 1 and array.dtype.kind in "biuf"
+    require(fits, f"{name}: {what} of a step must be true or false, got {brief(value)}")
+    return bool(array.item())
 
 
 def _number(name: str, what: str, value: Any) -> float:
     """The value as a float; an array of one number is accepted too."""
     try:
         return float(np.asarray(value, float).item())
-    except (TypeError, ValueError):
-        raise CorralError(f"{name}: {what} of a step must be a number, got {value!r}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise CorralError(f"{name}: {what} of a step must be a number, got {brief(value)}") from None
