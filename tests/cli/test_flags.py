@@ -15,7 +15,7 @@ ODD = Config(
     'an "odd"\n\\ name é\x7f𝄞',
     algo=PDO(nu=1e3, rate=1e-30),
     iterations=7,
-    limit=(0.1, -3.0, 1e300),
+    limit=(0.1, -3.0, 1e30),
     gamma=1 / 3,
     trust=TrustRegion(delta=5e-324),
     networks=Networks((1, 2, 3), "silu", -0.5, True),

@@ -104,7 +104,7 @@ class Estimate:
 class GridProgress:
     """Shows how far a grid of runs has got; `corral.experiments.runner` tells it."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: rich.console.Console) -> None:
         self.console = console
         self._estimate = Estimate()
         self._bars: Progress | None = None

@@ -1,7 +1,7 @@
 """Text for terminals that cannot show all of it: what an encoding lacks is written with what it has."""
 
 import codecs
-from typing import TextIO
+from typing import Any
 
 _PLAIN = {
     **{"…": "...", "±": "+-", "≤": "<=", "≥": ">=", "≈": "~", "×": "x", "·": "*", "−": "-", "–": "-", "→": "->"},
@@ -35,7 +35,7 @@ def _replaced(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("corral", _replaced)
 
 
-def show_what_can_be_shown(*streams: TextIO) -> None:
+def show_what_can_be_shown(*streams: Any) -> None:
     """Make these streams write every text, whatever their encoding."""
     for stream in streams:
         reconfigure = getattr(stream, "reconfigure", None)  # a program may have put any object in the place of stdout

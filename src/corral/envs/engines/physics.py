@@ -209,8 +209,8 @@ def step_function() -> Any | None:
 def _library(anew: bool = False) -> Path:
     """`step.c` as a compiled library, built into the user's cache if it is not there; OSError if that cannot be done.
 
-    Whoever can write the library can run code in this process. So it is loaded only if it and its folder are this user's and
-    nobody else can write them; otherwise, and where it is wanted `anew`, it is built, into a folder of this process's own
+    Whoever can write the library can run code in this process. So it is loaded only if it is this user's and nobody
+    else can write it; otherwise, and where it is wanted `anew`, it is built, into a folder of this process's own
     where the cache is not to be trusted.
     """
     package = Path(mujoco.__file__).parent
@@ -224,10 +224,7 @@ def _library(anew: bool = False) -> Path:
     code = importlib.resources.files(__package__).joinpath("step.c").read_text(encoding="utf-8")
     # A change of the source, of MuJoCo's version or of where it is installed needs another library.
     name = hashlib.sha256(f"{code}{mujoco.__version__}{package}".encode()).hexdigest()[:16]
-    cache = devices.cache_folder()
-    cache.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if not _is_ours(cache):
-        cache = _own_folder()
+    cache = devices.own_cache() or _own_folder()
     target = cache / f"step-{name}.so"
     if anew or not target.exists() or not _is_ours(target):
         with tempfile.TemporaryDirectory(dir=cache) as folder:
@@ -242,10 +239,10 @@ def _library(anew: bool = False) -> Path:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a file or folder, not a link to one, belongs to this user and nobody else can write it."""
+    """Whether this is a file, not a link to one, that belongs to this user and that nobody else can write."""
     found = path.lstat()
-    others = stat.S_IWGRP | stat.S_IWOTH
-    return not stat.S_ISLNK(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & others
+    mine = found.st_uid == os.getuid() and not found.st_mode & devices.WRITABLE_BY_OTHERS
+    return stat.S_ISREG(found.st_mode) and mine
 
 
 @functools.cache
