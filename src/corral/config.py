@@ -202,7 +202,7 @@ class Config:
     def __post_init__(self) -> None:
         for name in ("iterations", "batch_size", "seed"):
             value = getattr(self, name)
-            require(isinstance(value, Integral), f"{name} must be a whole number, got {value!r}")
+            require(isinstance(value, Integral), f"{name} must be a whole number, got {brief(value)}")
         require(self.iterations >= 1, f"iterations must be at least 1, got {brief(self.iterations)}")
         require(self.batch_size >= 1, f"batch_size must be at least 1, got {brief(self.batch_size)}")
         require(

@@ -68,4 +68,4 @@ def require_in(name: str, value: float | int, low: float | int, high: float | in
     above = value >= low if closed[0] == "[" else value > low
     below = value <= high if closed[1] == "]" else value < high
     interval = f"{closed[0]}{low:g}, {high:g}{closed[1]}"
-    require(not math.isnan(value) and above and below, f"{name} must lie in {interval}, got {value}")
+    require(not math.isnan(value) and above and below, f"{name} must lie in {interval}, got {brief(value)}")
