@@ -19,9 +19,9 @@ def require(condition: bool, message: str) -> None:
 
 
 def brief(value: object, most: int = 80) -> str:
-    """`repr(value)` for a message: the start of a long one."""
+    """`repr(value)` for a message, in one line: the start of a long one."""
     try:
-        text = repr(value)
+        text = " ".join(repr(value).split())
     except (ValueError, RecursionError):  # Python writes no whole number of more than 4,300 digits
         text = f"a {type(value).__name__} too large to write"
     return text if len(text) <= most else f"{text[:most]}…"

@@ -48,7 +48,7 @@ class Box:
             start, width = np.where(both, low, 0), np.subtract(high, low, where=both, out=np.zeros_like(low))
             mapped = start + (np.clip(actions, -1, 1) + 1) / 2 * width
             actions = np.where(both, mapped, np.clip(actions, low, high))
-        return actions if self.shape is None else actions.reshape(*actions.shape[:-1], *self.shape)
+        return actions if self.shape is None else actions.reshape((*actions.shape[:-1], *self.shape))
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,8 @@ class Owned:
         if not _appear(path, mine):
             self._take_over(path, mine)
         self._held[path] = mine
+        for leftover in folder.glob(f"{FILE}.*"):  # of a process killed while it made its lock
+            leftover.unlink(missing_ok=True)
         if self._beating is None:
             self._beating = threading.Thread(target=self._beat, name="corral-lock", daemon=True)
             self._beating.start()

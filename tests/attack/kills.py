@@ -1,0 +1,139 @@
+"""Kills at chosen system calls: what one leaves is resumed, and must end bit for bit like the run that nobody killed.
+
+SIGKILL leaves a folder as the last completed system call left it. So a kill is a copy of the folder, taken in the middle of
+the run, before a call or with half of it done; many of them cost no more than the run. `driver.py` kills processes for real.
+"""
+
+import contextlib
+import json
+import random
+import shutil
+import unittest.mock
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+from toys import BASE, Stub, stubbed
+
+from attack import system_calls
+from attack.files import require_same
+from attack.judge import Attack, Wrong
+from corral.errors import CorralError
+from corral.experiments import runner
+from corral.experiments.plan import Job
+from corral.running import lock, loop
+
+ITERATIONS = 6
+CONFIG = replace(BASE, iterations=ITERATIONS)
+GRID = ("a/seed-0", "a/seed-1", "b/seed-0")
+
+
+def train(folder: Path, seeds: int) -> None:
+    """A run from its beginning."""
+    loop.run(CONFIG, folder, seeds=seeds, checkpoint_every=2)
+
+
+def resume(folder: Path, seeds: int) -> None:
+    """A run goes on; one that had not written its configuration yet begins."""
+    try:
+        loop.resume(folder)
+    except CorralError as error:
+        if "is not the folder of a run" not in str(error):
+            raise
+        train(folder, seeds)
+
+
+def grid(folder: Path, seeds: int) -> None:
+    """A grid begins, or goes on."""
+    configs = [replace(CONFIG, seed=k) for k in range(len(GRID))]
+    jobs = [Job(config, folder / name, name) for config, name in zip(configs, GRID, strict=True)]
+    quiet = SimpleNamespace(**dict.fromkeys(("start", "program", "update", "note", "stop"), lambda *_: None))
+    with lock.owned(folder):
+        outcome = runner.run(jobs, quiet, runner.How(checkpoint_every=2, together=2))
+    if outcome.failures or outcome.unfinished:
+        raise Wrong(f"the grid ended with {outcome}")
+
+
+Work = Callable[[Path, int], None]
+SCENARIOS: dict[str, tuple[Work, Work, int]] = {
+    "a run": (train, resume, 1),
+    "a run of three seeds": (train, resume, 3),
+    "a grid": (grid, grid, 0),
+}
+"""How it begins, how it goes on, and its seeds."""
+
+
+def generate(rng: random.Random) -> Attack:
+    """Kill a run, or a grid, once or several times, each time at another system call."""
+    name = rng.choice(list(SCENARIOS))
+    begin, go_on, seeds = SCENARIOS[name]
+    moments = [rng.random() for _ in range(rng.choice([1, 1, 2, 3]))]
+    shares = [rng.choice([None, None, rng.random()]) for _ in moments]
+
+    def act(folder: Path) -> None:
+        with ready():
+            begin(folder / "whole", seeds)
+            work = begin
+            now = folder / "0"
+            for k, (moment, share) in enumerate(zip(moments, shares, strict=True), 1):
+                now = killed(work, now, folder / str(k), seeds, moment, share)
+                work = go_on
+            work(now, seeds)
+        for whole in [folder / "whole"] if seeds else [folder / "whole" / run for run in GRID]:
+            require_same(whole, now / whole.relative_to(folder / "whole"))
+        # A grid leaves finished runs alone, and with them the lock of a process that was killed after finishing one.
+        hidden = [path for path in now.rglob(".*") if seeds or path.name != lock.FILE]
+        if hidden:
+            raise Wrong(f"{', '.join(map(str, hidden))} stayed behind")
+
+    often = f", killed {len(moments)} times" if len(moments) > 1 else ", killed"
+    return Attack(f"{name}{often} at {', '.join(f'{100 * m:.0f}%' for m in moments)} of its system calls", act)
+
+
+@contextlib.contextmanager
+def ready():
+    """Train a stub, in a process that asks for no proof that a dead process is dead."""
+    with (
+        stubbed(),
+        unittest.mock.patch.object(runner, "Trainer", Stub),
+        unittest.mock.patch.object(runner, "Session", unittest.mock.Mock()),
+        unittest.mock.patch.object(lock, "_SETTLE", 0.0),
+    ):
+        yield
+
+
+def killed(work: Work, folder: Path, to: Path, seeds: int, moment: float, share: float | None) -> Path:
+    """Work in a folder, and copy what a kill would leave at this moment of its system calls to another.
+
+    A first pass, on a copy, counts the calls. `share` is the part of a call that is done; None: nothing of it.
+    """
+    counted = to.with_name(f"{to.name}-counted")
+    if folder.exists():
+        shutil.copytree(folder, counted)
+    calls: list[str] = []
+    with system_calls.watched(lambda name, given: calls.append(name)):
+        work(counted, seeds)
+    chosen, seen = int(moment * len(calls)), 0
+
+    def happens(name: str, given: tuple) -> None:
+        nonlocal seen
+        seen += 1
+        if seen - 1 == chosen:
+            tear = system_calls.torn(name, given, share) if share is not None else None
+            if folder.exists():
+                shutil.copytree(folder, to)
+            if tear is not None:
+                tear(folder, to)
+
+    with system_calls.watched(happens):
+        work(folder, seeds)
+    dead(to)
+    return to
+
+
+def dead(folder: Path) -> None:
+    """Make the locks in a copied folder those of a process that is no more: its number went to one that began later."""
+    for path in folder.rglob(lock.FILE):
+        with contextlib.suppress(ValueError):
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"began": "1"}))
