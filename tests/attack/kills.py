@@ -4,7 +4,9 @@ SIGKILL leaves a folder as the last completed system call left it. So a kill is 
 the run, before a call or with half of it done; many of them cost no more than the run. `driver.py` kills processes for real.
 """
 
+import atexit
 import contextlib
+import functools
 import json
 import random
 import shutil
@@ -18,9 +20,9 @@ from toys import BASE, Stub, stubbed
 
 from attack import system_calls
 from attack.files import require_same
-from attack.judge import Attack, Wrong
+from attack.judge import Attack, Wrong, new_folder
 from corral.errors import CorralError
-from corral.experiments import runner
+from corral.experiments import provenance, runner
 from corral.experiments.plan import Job
 from corral.running import lock, loop
 
@@ -73,15 +75,14 @@ def generate(rng: random.Random) -> Attack:
 
     def act(folder: Path) -> None:
         with ready():
-            begin(folder / "whole", seeds)
-            work = begin
+            whole, work = uninterrupted(name), begin
             now = folder / "0"
             for k, (moment, share) in enumerate(zip(moments, shares, strict=True), 1):
                 now = killed(work, now, folder / str(k), seeds, moment, share)
                 work = go_on
             work(now, seeds)
-        for whole in [folder / "whole"] if seeds else [folder / "whole" / run for run in GRID]:
-            require_same(whole, now / whole.relative_to(folder / "whole"))
+        for run in [""] if seeds else GRID:
+            require_same(whole / run, now / run)
         # A grid leaves finished runs alone, and with them the lock of a process that was killed after finishing one.
         hidden = [path for path in now.rglob(".*") if seeds or path.name != lock.FILE]
         if hidden:
@@ -91,13 +92,39 @@ def generate(rng: random.Random) -> Attack:
     return Attack(f"{name}{often} at {', '.join(f'{100 * m:.0f}%' for m in moments)} of its system calls", act)
 
 
+class Unrecorded(provenance.Session):
+    """No provenance, which would ask git for the commit."""
+
+    def __init__(self, jobs, begins):
+        pass
+
+    def write(self, iterations):
+        pass
+
+    def tick(self, iterations):
+        pass
+
+
+@functools.cache
+def uninterrupted(name: str) -> Path:
+    """The run, or the grid, of a scenario that nobody killed."""
+    begin, _, seeds = SCENARIOS[name]
+    folder = new_folder()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    begin(folder / "whole", seeds)
+    return folder / "whole"
+
+
 @contextlib.contextmanager
 def ready():
     """Train a stub, in a process that asks for no proof that a dead process is dead."""
     with (
         stubbed(),
         unittest.mock.patch.object(runner, "Trainer", Stub),
-        unittest.mock.patch.object(runner, "Session", unittest.mock.Mock()),
+        unittest.mock.patch.object(runner, "Session", Unrecorded),
+        # Both take most of the time of a run that computes nothing.
+        unittest.mock.patch.object(runner.gc, "collect"),
+        unittest.mock.patch.object(runner.jax, "clear_caches"),
         unittest.mock.patch.object(lock, "_SETTLE", 0.0),
     ):
         yield

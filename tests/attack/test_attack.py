@@ -53,11 +53,10 @@ def killed_for_real(folder, seeds, call, number):
 
 
 FEW = [("replace", 3, 1), ("write", 7, 3)]
+ONE_SEED = {"replace": 6, "fsync": 12, "write": 6, "unlink": 6, "link": 1}
+THREE_SEEDS = {"replace": 18, "fsync": 20, "write": 18, "unlink": 10, "link": 4}
 MANY = [
-    (call, number, seeds)
-    for call in ("replace", "fsync", "write", "link", "unlink")
-    for number in range(10)
-    for seeds in (1, 3)
+    (c, k, n) for n, counts in ((1, ONE_SEED), (3, THREE_SEEDS)) for c, count in counts.items() for k in range(count)
 ]
 
 
