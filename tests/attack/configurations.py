@@ -82,6 +82,16 @@ def slightly_wrong_value(lines: list[str], rng: random.Random) -> list[str]:
     return [*lines[:at], lines[at].split(" = ")[0] + f" = {found}", *lines[at + 1 :]]
 
 
+def another_number(lines: list[str], rng: random.Random) -> list[str]:
+    numbers = [k for k, line in enumerate(lines) if line.split(" = ")[-1].replace(".", "").isdigit()]
+    if not numbers:
+        return lines
+    at = rng.choice(numbers)
+    key, found = lines[at].split(" = ")
+    changed = float(found) * rng.choice([0.5, 2, 3, -1, 100, 1e6, 1e-9])
+    return [*lines[:at], f"{key} = {int(changed) if '.' not in found else changed!r}", *lines[at + 1 :]]
+
+
 def odd_key(lines: list[str], rng: random.Random) -> list[str]:
     key = rng.choice([json.dumps(odd.text(rng)), "trust.delta", "a.b.c", "env", "name", "__class__", "seed.x"])
     at = rng.randint(0, len(lines))
@@ -107,6 +117,6 @@ def mixed_lines(lines: list[str], rng: random.Random) -> list[str]:
 
 
 CHANGES = (
-    *(odd_value, odd_value, slightly_wrong_value, slightly_wrong_value, slightly_wrong_value),
+    *(odd_value, odd_value, slightly_wrong_value, slightly_wrong_value, another_number, another_number),
     *(odd_key, odd_table, deep_nesting, lost_lines, mixed_lines),
 )

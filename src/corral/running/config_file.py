@@ -5,6 +5,7 @@ the dataclasses of `corral.config`, with types checked. `lines` writes a datacla
 """
 
 import ast
+import functools
 import inspect
 import itertools
 import json
@@ -187,6 +188,7 @@ def _toml_value(value: Any) -> str:
     raise TypeError(f"no TOML for {brief(value)}")
 
 
+@functools.cache  # parsing the source takes milliseconds, and a run with many seeds writes many files
 def field_docs(cls: type) -> dict[str, str]:
     """The docstring under each field of a dataclass, inherited ones included; Python itself does not keep them."""
     found: dict[str, str] = {}
