@@ -83,7 +83,8 @@ def slightly_wrong_value(lines: list[str], rng: random.Random) -> list[str]:
 
 
 def another_number(lines: list[str], rng: random.Random) -> list[str]:
-    numbers = [k for k, line in enumerate(lines) if line.split(" = ")[-1].replace(".", "").isdigit()]
+    values = [line.split(" = ")[-1] for line in lines]
+    numbers = [k for k, found in enumerate(values) if found.replace(".", "").isdigit() and len(found) < 20]
     if not numbers:
         return lines
     at = rng.choice(numbers)

@@ -75,10 +75,10 @@ def generate(rng: random.Random) -> Attack:
 
     def act(folder: Path) -> None:
         with ready():
-            whole, work = uninterrupted(name), begin
+            (whole, calls), work = uninterrupted(name), begin
             now = folder / "0"
             for k, (moment, share) in enumerate(zip(moments, shares, strict=True), 1):
-                now = killed(work, now, folder / str(k), seeds, moment, share)
+                now = killed(work, now, folder / str(k), seeds, int(moment * calls), share)
                 work = go_on
             work(now, seeds)
         for run in [""] if seeds else GRID:
@@ -106,13 +106,15 @@ class Unrecorded(provenance.Session):
 
 
 @functools.cache
-def uninterrupted(name: str) -> Path:
-    """The run, or the grid, of a scenario that nobody killed."""
+def uninterrupted(name: str) -> tuple[Path, int]:
+    """The run, or the grid, of a scenario that nobody killed, and the number of its system calls."""
     begin, _, seeds = SCENARIOS[name]
     folder = new_folder()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    begin(folder / "whole", seeds)
-    return folder / "whole"
+    calls: list[str] = []
+    with system_calls.watched(lambda call, given: calls.append(call)):
+        begin(folder / "whole", seeds)
+    return folder / "whole", len(calls)
 
 
 @contextlib.contextmanager
@@ -130,32 +132,34 @@ def ready():
         yield
 
 
-def killed(work: Work, folder: Path, to: Path, seeds: int, moment: float, share: float | None) -> Path:
-    """Work in a folder, and copy what a kill would leave at this moment of its system calls to another.
+class Killed(BaseException):
+    """Ends the work on the original once the copy has been taken: what happens to it now is of no interest."""
 
-    A first pass, on a copy, counts the calls. `share` is the part of a call that is done; None: nothing of it.
+
+def killed(work: Work, folder: Path, to: Path, seeds: int, moment: int, share: float | None) -> Path:
+    """Work in a folder, and copy what a kill would leave at the system call of this number to another.
+
+    `share` is the part of that call that is done; None: nothing of it. Where the work ends before, nobody is killed.
     """
-    counted = to.with_name(f"{to.name}-counted")
-    if folder.exists():
-        shutil.copytree(folder, counted)
-    calls: list[str] = []
-    with system_calls.watched(lambda name, given: calls.append(name)):
-        work(counted, seeds)
-    chosen, seen = int(moment * len(calls)), 0
+    left = moment
 
     def happens(name: str, given: tuple) -> None:
-        nonlocal seen
-        seen += 1
-        if seen - 1 == chosen:
+        nonlocal left
+        left -= 1
+        if left == -1:
             tear = system_calls.torn(name, given, share) if share is not None else None
             if folder.exists():
                 shutil.copytree(folder, to)
             if tear is not None:
                 tear(folder, to)
+            raise Killed
 
-    with system_calls.watched(happens):
-        work(folder, seeds)
-    dead(to)
+    try:
+        with system_calls.watched(happens):
+            work(folder, seeds)
+        shutil.copytree(folder, to)
+    except Killed:
+        dead(to)
     return to
 
 

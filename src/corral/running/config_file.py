@@ -156,7 +156,7 @@ def as_dict(value: Any) -> dict[str, Any]:
 def lines(value: Any, table: str = "", leave_out: tuple[str, ...] = ()) -> Iterator[str]:
     """The TOML of a dataclass: its plain fields, each under its docstring, then a table for each of its parts."""
     parts = [f.name for f in fields(value) if is_dataclass(getattr(value, f.name))]
-    docs = field_docs(type(value))
+    docs = field_docs(value.__class__)
     if table:
         yield from ("", f"[{table}]")
     if isinstance(value, Algorithm):

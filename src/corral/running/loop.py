@@ -106,9 +106,14 @@ class OnDisk(Recorder):
             if found.done:
                 plan = known_plan(found.meta.get("plan"))
                 now = Position(trainer.stacked(found.states), plan, found.done)
-        for run, config in zip(self._runs, trainer.configs, strict=True) if self._writes else []:
-            columns = log.columns(trainer.names, log.COLUMNS + (log.HONEST if config.trust.honest else ()))
-            self._logs.append(run.open_log(columns, now.done if self._resume else None))
+        try:
+            for run, config in zip(self._runs, trainer.configs, strict=True) if self._writes else []:
+                columns = log.columns(trainer.names, log.COLUMNS + (log.HONEST if config.trust.honest else ()))
+                self._logs.append(run.open_log(columns, now.done if self._resume else None))
+        except BaseException:  # nobody closes a recorder that never started
+            for writer in self._logs:
+                writer.close()
+            raise
         return now
 
     def record(self, rows: list[Row], now: Position) -> None:
