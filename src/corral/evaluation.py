@@ -90,7 +90,8 @@ def evaluate(
     most likely action instead of a random one: that is another policy than the one that was trained under the limits.
     `progress(done, total)` hears of episodes.
     """
-    require(2 <= episodes <= 10**9, f"episodes must lie in [2, 10^9], got {brief(episodes)}")
+    require(episodes >= 2, f"episodes must be at least 2, got {brief(episodes)}")
+    require(episodes <= 10**9, f"episodes must be at most {10**9:,}, got {brief(episodes)}")
     require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {brief(seed)}")
     runs = RunDirectory.find(directory)
     found = []

@@ -145,6 +145,13 @@ def test_no_memory_is_said_in_a_line(error, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("corral envs: not enough memory (")
 
 
+def test_a_message_of_any_length_is_one_line_that_can_be_read(monkeypatch, capsys):
+    assert failing(OSError(36, "File name too long", "9" * 5000), monkeypatch) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "File name too long" in line
+    assert len(line) < 1600
+
+
 def test_a_mistake_of_ours_shows_its_traceback(monkeypatch):
     with pytest.raises(RuntimeError, match="a bug"):
         failing(RuntimeError("a bug"), monkeypatch)

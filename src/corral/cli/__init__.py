@@ -19,6 +19,8 @@ BROKEN = 10
 """The exit status of a command whose verdict is that a limit, or a claim, is broken."""
 UNDECIDED = 11
 """The exit status of a command whose verdict is that nothing can be said yet."""
+_LONGEST = 1500
+"""Characters of a message: the system repeats a name of any length that was given to it."""
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
@@ -118,8 +120,9 @@ def _explained(error: Exception) -> str | None:
 
 
 def _complain(line: str) -> None:
-    """Print one line to stderr, where there is still somebody to read it."""
+    """Print one line to stderr, where there is still somebody to read it; of a very long one its start."""
+    line = " ".join(line.splitlines())
     try:
-        print(" ".join(line.splitlines()), file=sys.stderr, flush=True)
+        print(line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…", file=sys.stderr, flush=True)
     except OSError:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, for Python's own last flush

@@ -13,6 +13,8 @@ from corral.envs.gymnasium import spaces
 from corral.envs.mjcf import without_log_for_good
 from corral.errors import CorralError, brief, require
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 Cost = Callable[[Any, Any, Any, dict[str, Any]], float]
 """cost(obs, action, next_obs, info) -> the cost of this step; all four are the Gymnasium environment's own."""
 
@@ -166,7 +168,7 @@ class _GymnasiumHost(HostEnv):
 
     def _require_finite(self, slot: int, **fields: Any) -> None:
         for name, value in fields.items():
-            bad = np.asarray(value)[~np.isfinite(value)]
+            bad = np.asarray(value)[~(np.abs(value) <= _LARGEST)]  # also what is not a number
             if bad.size:
                 raise CorralError(
                     f"{self.spec.name} handed out {bad.flat[0]} as {name} after {self._steps[slot]} steps of an episode"
@@ -239,8 +241,11 @@ def _flag(name: str, what: str, value: Any) -> bool:
     """The value as true or false; an array of one is accepted too."""
     if isinstance(value, bool):
         return value
-    array = np.asarray(value)
-    fits = array.size == 1 and array.dtype.kind in "biuf"
+    try:
+        array = np.asarray(value)
+        fits = array.size == 1 and array.dtype.kind in "biuf"
+    except ValueError:  # lists of different lengths
+        fits = False
     require(fits, f"{name}: {what} of a step must be true or false, got {brief(value)}")
     return bool(array.item())
 
