@@ -69,7 +69,7 @@ def _options(command: str) -> list[flags.Option]:
     if command == "train" or command not in COMMANDS:
         found = [*flags.options_of(Config("point-gather")), *flags.options_of(RunOptions())]
     else:
-        found = flags.options_of(import_module(f"corral.cli.{command}").Config)
+        found = flags.options_of(import_module(f"corral.cli.{command.replace('-', '_')}").Config)
     return [option for option in found if not option.positional]
 
 
