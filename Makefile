@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 COVERAGE := .pytest_cache/coverage
 
-.PHONY: demo test test-slow lint format bench pages clean
+.PHONY: demo test test-slow attack lint format bench pages clean
 
 demo: $(READY)
 	$(BIN)/corral train point-gather --out runs/demo --overwrite
@@ -16,6 +16,10 @@ test: $(READY) lint
 
 test-slow: $(READY)
 	$(BIN)/pytest -n auto --dist worksteal -m slow
+
+# 10,000 attacks with bad files, settings, flags, environments and kills; options: make attack ARGS="--help"
+attack: $(READY)
+	PYTHONPATH=tests $(BIN)/python -m attack $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

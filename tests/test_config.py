@@ -7,7 +7,7 @@ from toys import TOY as BASE
 
 from corral import CorralError
 from corral.algos import CPO, FPO, PDO
-from corral.config import Critic, Networks, Shaping, TrustRegion
+from corral.config import Critic, Networks, RunOptions, Shaping, TrustRegion
 
 # -- what is refused --------------------------------------------------------------------------------------------------
 
@@ -41,7 +41,7 @@ from corral.config import Critic, Networks, Shaping, TrustRegion
         ({"algo": PDO(nu=(1.0, float("inf")))}, r"algo.nu\[1\] must be a finite number, got inf"),
         ({"trust": TrustRegion(fisher_fraction=0.0)}, r"trust.fisher_fraction must lie in \(0, 1\], got 0.0"),
         ({"networks": Networks(hidden=())}, "networks.hidden must name at least one layer"),
-        ({"networks": Networks(hidden=(8, 0))}, r"networks.hidden must be positive, got \(8, 0\)"),
+        ({"networks": Networks(hidden=(8, 0))}, r"networks.hidden must be up to 100 widths .*, got \(8, 0\)"),
         ({"critic": Critic(epochs=0)}, "critic.epochs must be at least 1, got 0"),
         ({"critic": Critic(held_out=0.95)}, r"critic.held_out must lie in \[0, 0.9\], got 0.95"),
         ({"shaping": Shaping(horizon=0)}, "shaping.horizon must be at least 1, got 0"),
@@ -51,6 +51,14 @@ from corral.config import Critic, Networks, Shaping, TrustRegion
             {"gamma": 1.0, "time_limit_ends": False},
             "gamma must be below 1 where time_limit_ends is False: .*such as 0.995",
         ),
+        ({"limit": (1e308,)}, r"limit\[0\] must be a number that float32 can hold, got 1e\+308"),
+        ({"trust": TrustRegion(delta=1e30)}, "trust.delta must be at most 100.0, got 1e"),
+        ({"batch_size": 10**20}, "batch_size must be at most 1,000,000,000, got 1000"),
+        ({"iterations": 10**5000}, "iterations must be at most 1,000,000,000, got a int too large to write"),
+        ({"trust": TrustRegion(cg_iterations=10**20)}, "trust.cg_iterations must be at most 10,000"),
+        ({"trust": TrustRegion(candidates=10**20)}, "trust.candidates must be at most 10,000"),
+        ({"critic": Critic(epochs=10**20)}, "critic.epochs must be at most 1,000,000"),
+        ({"networks": Networks(hidden=(10**20,))}, "networks.hidden must be up to 100 widths"),
         ({"algo": CPO(calibration=1.5)}, r"algo.calibration must lie in \[0, 1\], got 1.5"),
     ],
 )
@@ -72,3 +80,11 @@ def test_the_ends_of_every_interval_are_allowed():
         algo=CPO(calibration=1.0),
     )
     assert (config.gamma, config.critic.held_out, config.algo.calibration) == (1.0, 0.9, 1.0)
+
+
+def test_options_of_a_run_have_ends_too():
+    for name in ("seeds", "checkpoint_every", "threads"):
+        with pytest.raises(CorralError, match=f"{name} must be at least 1, got -5"):
+            RunOptions(**{name: -5})
+        with pytest.raises(CorralError, match=f"{name} must be at most .*, got 99999999999"):
+            RunOptions(**{name: 99999999999})

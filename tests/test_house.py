@@ -100,5 +100,20 @@ def test_only_the_run_directory_spells_the_names_of_a_run_s_files():
 def test_tests_mirror_the_rooms():
     here = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and not path.name.startswith("_")}
     rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and not path.name.startswith("_")}
-    assert here - rooms <= {"benchmarks", "docs", "fixtures"}
+    assert here - rooms <= {"attack", "benchmarks", "docs", "fixtures"}
     assert rooms <= here
+
+
+def test_text_is_read_and_written_as_utf_8_whatever_the_locale():
+    """`open` in a text mode, `read_text` and `write_text` name the encoding."""
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            words = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+            binary = called == "open" and any(isinstance(word, str) and "b" in word for word in words)
+            system = isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") == "os"
+            if called in ("open", "read_text", "write_text") and not binary and not system:
+                named = any(keyword.arg == "encoding" for keyword in node.keywords)
+                assert named, f"{path.relative_to(PACKAGE)}, line {node.lineno}"

@@ -1,7 +1,12 @@
 """Small environments that several tests share."""
 
+import contextlib
+import functools
+import time
+import unittest.mock
 from typing import NamedTuple
 
+import equinox as eqx
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -9,6 +14,11 @@ import numpy as np
 
 from corral.config import Config, Critic, Networks, Shaping, TrustRegion
 from corral.envs.contract import Box, ConstraintSpec, Env, EnvSpec, Timestep
+from corral.learning.networks import Policy, make_policy
+from corral.rollout import make
+from corral.rollout.shapes import Plan
+from corral.running import log, loop
+from corral.running.trainer import Trainer
 
 TINY = Networks(hidden=(8,))
 
@@ -110,3 +120,73 @@ TOY = Config(
     networks=Networks(hidden=(3,)),
     trust=TrustRegion(cg_iterations=3),
 )
+
+
+class Counted(NamedTuple):
+    """The state of a run of `Stub`."""
+
+    iteration: np.ndarray
+    x: np.ndarray
+    policy: Policy
+
+
+class Stub(Trainer):
+    """Stands in where only the loop and its files matter: an iteration is one step of a congruential generator.
+
+    It depends on the whole state and on the plan, so a run that was resumed wrongly ends with another policy.
+    """
+
+    spec = EnvSpec("stub", 1, Box(2), 4, (ConstraintSpec("c", 1.0),))
+    names = ("c",)
+
+    def __init__(self, configs, sampler=None, net=None):
+        self.configs, self.config = tuple(configs), configs[0]
+
+    def compiles(self, plan):
+        return False
+
+    def initial(self):
+        return self.stacked([self._state(0, config.seed) for config in self.configs])
+
+    @staticmethod
+    def _state(iteration, x):
+        policy = eqx.tree_at(lambda p: p.log_std, _untrained(), np.asarray([x >> 16, x & 0xFFFF], np.float32))
+        return Counted(np.asarray(iteration, np.int64), np.asarray(x, np.uint32), policy)
+
+    def state_of(self, state, i):
+        return state[i]
+
+    def stacked(self, runs):
+        return tuple(runs)
+
+    def plan(self, state, before):
+        return before or Plan(1, 1, 1)
+
+    def plan_after(self, plan, rows):
+        return plan._replace(room=plan.room % 7 + 1)
+
+    def iterate(self, state, plan):
+        runs, rows = [], []
+        for run in state:
+            k, x = int(run.iteration), (int(run.x) * 1664525 + 1013904223 + plan.room) % 2**32
+            runs.append(self._state(k + 1, x))
+            row = dict.fromkeys(log.columns(self.names), 0.0)
+            row |= {"iteration": k, "return": float(x), "case": "inside", "accepted": True, "tried": 1, "steps": 1}
+            rows.append(row | {"seconds_sampling": time.perf_counter()})
+        return tuple(runs), rows
+
+
+@functools.cache
+def _untrained():
+    return jax.device_get(make_policy(Stub.spec, Networks(hidden=(1,)), jax.random.key(0)))
+
+
+@contextlib.contextmanager
+def stubbed():
+    """Let `loop.run` and `loop.resume` train a `Stub`."""
+    with (
+        unittest.mock.patch.object(loop, "Trainer", Stub),
+        unittest.mock.patch.object(make, "from_config", return_value=contextlib.nullcontext()),
+        unittest.mock.patch.object(make, "sampler"),
+    ):
+        yield

@@ -1,5 +1,6 @@
 """Training from Python: `corral.train(env, …)` on any environment, `corral.resume(folder)`, and what they return."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,14 +10,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
 
 from corral import devices, envs, presets
 from corral.config import Algorithm, Config, Networks, RunOptions
+from corral.display.progress import Console
 from corral.display.training import Display
 from corral.envs.contract import EnvSpec
 from corral.envs.gymnasium import spaces
-from corral.errors import require
+from corral.errors import CorralError, require
 from corral.learning import distributions
 from corral.learning.networks import Policy
 from corral.report.run_figure import run_figure
@@ -88,9 +89,8 @@ class Result:
             run = RunDirectory.find_one(path if path.is_dir() else path.parent)
             with given(env, constraints, net).opened(run.config(), replace(run.options(), workers=0)) as sampler:
                 return _of_run(run, sampler.spec, net)
-        run = RunDirectory(path.parent)
-        rows = log.Metrics({n: np.asarray(v) for n, v in found.meta.get("metrics", {}).items()})
-        if "metrics" not in found.meta and run.exists:
+        run, rows = RunDirectory(path.parent), log.Metrics(found.metrics or {})
+        if found.metrics is None and run.exists:
             rows = run.metrics()
         return Result(found.policy, found.spec, found.networks, rows, found.config)
 
@@ -175,8 +175,8 @@ def train(
     `callback` hears of each `Iteration`, and ends the training where it returns something true.
 
     An error, also one of the environment's own, or Ctrl-C may end the training early: the `result` of that exception is
-    what was learned before it (`results` where there are several seeds). With `out`, the first Ctrl-C waits for the end of
-    the iteration.
+    what was learned before it (`results` where there are several seeds). With `out`, the first Ctrl-C, and SIGTERM and
+    SIGHUP, wait for the end of the iteration; one process at a time writes to that folder.
     """
     require(
         algo is None or isinstance(algo, Algorithm),
@@ -240,12 +240,12 @@ def resume(
     folder = Path(folder)
     devices.prepare()
     python = None if env_python is None else Path(env_python)
-    told = {"threads": threads, "workers": workers, "env_python": python}
-    with loop.reopened(folder, given(env, constraints, net), iterations, told) as (runs, trainer):
-        every = checkpoint_every or runs[0].options().checkpoint_every
-        wanted = dict.fromkeys([*runs[0].options().log, *loggers])
+    told = {"checkpoint_every": checkpoint_every, "threads": threads, "workers": workers, "env_python": python}
+    heard = watcher.note if watcher else lambda text: None
+    with loop.reopened(folder, given(env, constraints, net), iterations, told, heard) as again:
+        wanted = dict.fromkeys([*again.options.log, *loggers])
         session = _Session(net, progress, watcher, callback, services.chosen(list(wanted)))
-        return session.on_with(runs, trainer, every)
+        return session.on_with(again)
 
 
 class _Session:
@@ -284,13 +284,13 @@ class _Session:
         runs = RunDirectory.for_seeds(folder, [c.seed for c in trainer.configs])
         return self._in_folders(runs, trainer, lambda: loop.begin(trainer, folder, options, self._watcher, self._also))
 
-    def on_with(self, runs: Sequence[RunDirectory], trainer: Trainer, every: int) -> list[Result]:
+    def on_with(self, again: loop.Reopened) -> list[Result]:
         """Go on in folders."""
         if self._display is not None:
-            self._display.past([list(run.metrics().rows()) for run in runs])
-        return self._in_folders(
-            runs, trainer, lambda: loop.train_into(runs, trainer, self._watcher, every, resume=True, also=self._also)
-        )
+            # Damaged rows are made again if they are newer than a checkpoint, and refused if not.
+            with contextlib.suppress(CorralError):
+                self._display.past([list(run.metrics().rows()) for run in again.runs])
+        return self._in_folders(again.runs, again.trainer, lambda: again.train(self._watcher, self._also))
 
     def _in_folders(
         self, runs: Sequence[RunDirectory], trainer: Trainer, train: Callable[[], loop.Run]
@@ -338,8 +338,9 @@ class _Session:
             return results()
         except (Exception, KeyboardInterrupt) as stopped:
             if self._now is not None:
-                stopped.results = results()  # type: ignore[union-attr]
-                stopped.result = stopped.results[0]  # type: ignore[union-attr]
+                with contextlib.suppress(CorralError, OSError):  # the files may be what went wrong
+                    stopped.results = results()  # type: ignore[union-attr]
+                    stopped.result = stopped.results[0]  # type: ignore[union-attr]
             raise
         finally:
             if self._display is not None:

@@ -15,7 +15,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from corral.errors import did_you_mean, require, require_in
+from corral.errors import brief, did_you_mean, require, require_in
 
 PerConstraint = float | tuple[float, ...]
 """One number for all constraints, or one for each, in their order."""
@@ -229,9 +229,9 @@ class Config:
     def __post_init__(self) -> None:
         for name in ("iterations", "batch_size", "seed"):
             value = getattr(self, name)
-            require(isinstance(value, Integral), f"{name} must be a whole number, got {value!r}")
-        require(self.iterations >= 1, f"iterations must be at least 1, got {self.iterations}")
-        require(self.batch_size >= 1, f"batch_size must be at least 1, got {self.batch_size}")
+            require(isinstance(value, Integral), f"{name} must be a whole number, got {brief(value)}")
+        require(self.iterations >= 1, f"iterations must be at least 1, got {brief(self.iterations)}")
+        require(self.batch_size >= 1, f"batch_size must be at least 1, got {brief(self.batch_size)}")
         require(
             isinstance(self.limit, tuple | dict),
             "limit must be a dict with a number for each name, or a tuple with a number for each constraint, such as "
@@ -250,22 +250,26 @@ class Config:
         )
         for name, value in _floats(self):
             require(math.isfinite(value), f"{name} must be a finite number, got {value}")
+            require(abs(value) <= _LARGEST, f"{name} must be a number that float32 can hold, got {value}")
         require(self.trust.honest or not self.choose_gae, "choose_gae needs trust.honest, which measures the signal")
         require_in("trust.fisher_fraction", self.trust.fisher_fraction, 0, 1, closed="(]")
         require_in("trust.shrink", self.trust.shrink, 0, 1, closed="()")
         for name in _POSITIVE:
             require(get(self, name) > 0, f"{name} must be positive, got {get(self, name)}")
         for name in _COUNTS:
-            require(get(self, name) >= 1, f"{name} must be at least 1, got {get(self, name)}")
+            require(get(self, name) >= 1, f"{name} must be at least 1, got {brief(get(self, name))}")
         for name in _NOT_NEGATIVE:
-            require(get(self, name) >= 0, f"{name} must not be negative, got {get(self, name)}")
+            require(get(self, name) >= 0, f"{name} must not be negative, got {brief(get(self, name))}")
+        for name, most in _AT_MOST.items():
+            require(get(self, name) <= most, f"{name} must be at most {most:,}, got {brief(get(self, name))}")
         require(len(self.networks.hidden) >= 1, "networks.hidden must name at least one layer")
         require(
-            all(n >= 1 for n in self.networks.hidden), f"networks.hidden must be positive, got {self.networks.hidden}"
+            all(1 <= n <= 2**20 for n in self.networks.hidden) and len(self.networks.hidden) <= 100,
+            f"networks.hidden must be up to 100 widths from 1 to {2**20:,}, got {brief(self.networks.hidden)}",
         )
         require_in("certainty", self.certainty, 0, 1, closed="[)")
         require_in("critic.held_out", self.critic.held_out, 0, 0.9)
-        require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), got {self.seed}")
+        require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), got {brief(self.seed)}")
         require(
             isinstance(self.algo, Algorithm),
             f"algo must be an algorithm with its settings, such as corral.CPO(), got {self.algo!r}",
@@ -291,6 +295,24 @@ _NOT_NEGATIVE = (
     "shaping.steps",
     "shaping.start",
 )
+
+_LARGEST = 1e38
+"""Everything is computed in float32, whose largest number is a little more."""
+
+_AT_MOST = {
+    "iterations": 10**9,
+    "batch_size": 10**9,
+    "trust.delta": 100.0,
+    "trust.cg_iterations": 10_000,
+    "trust.candidates": 10_000,
+    "critic.epochs": 10**6,
+    "critic.minibatch": 10**9,
+    "shaping.horizon": 10**6,
+    "shaping.steps": 10**6,
+    "shaping.hidden": 2**20,
+    "shaping.start": 10**9,
+}
+"""Far beyond any use: a larger number is a slip, and would end in an overflow or a wait without end."""
 
 
 def _floats(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
@@ -334,6 +356,10 @@ def get(config: Config, name: str) -> Any:
     return value
 
 
+MOST_SEEDS = 10_000
+"""That can be trained side by side."""
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """How a run is carried out, as against what it computes."""
@@ -359,10 +385,11 @@ class RunOptions:
     """Services that get the metrics too, beside TensorBoard's file: wandb, trackio, or both."""
 
     def __post_init__(self) -> None:
-        require(self.seeds >= 1, f"seeds must be at least 1, got {self.seeds}")
-        require(self.checkpoint_every >= 1, f"checkpoint_every must be at least 1, got {self.checkpoint_every}")
-        require(self.threads is None or self.threads >= 1, f"threads must be at least 1, got {self.threads}")
-        require(self.workers is None or self.workers >= 0, f"workers must not be negative, got {self.workers}")
+        most = {"seeds": MOST_SEEDS, "checkpoint_every": 10**9, "threads": 4096, "workers": 4096}
+        for name, limit in most.items():
+            value, least = getattr(self, name), 0 if name == "workers" else 1
+            require(value is None or value >= least, f"{name} must be at least {least}, got {brief(value)}")
+            require(value is None or value <= limit, f"{name} must be at most {limit:,}, got {brief(value)}")
         if (
             self.env_python is not None
         ):  # a run may be resumed from another folder; a link stays: it makes the environment

@@ -4,9 +4,11 @@ The partitioning is JAX's own. Where the split falls changes the order of sums a
 episodes and rows, not to devices. The same code serves several GPUs and several hosts (`jax.distributed`).
 """
 
+import contextlib
 import ctypes
 import functools
 import os
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,8 @@ from corral.errors import require
 
 ROWS = "rows"
 """The mesh's only axis: robots while they are simulated, rows of the batch afterwards."""
+
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def cores() -> int:
@@ -50,6 +54,23 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "corral"
 
 
+def own_cache() -> Path | None:
+    """The folder for compiled programs, made if it is not there; None where it is another user's.
+
+    Whoever can write there can have this process run any code: nobody but its owner may.
+    """
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            return None
+        if folder.stat().st_mode & WRITABLE_BY_OTHERS:
+            folder.chmod(0o700)
+    except OSError:
+        return None
+    return folder
+
+
 def prepare() -> None:
     """Get this process ready for training: join others if there are any, keep compiled programs and freed memory."""
     join()
@@ -60,7 +81,9 @@ def prepare() -> None:
 def use_cache() -> None:
     """Keep compiled programs on disk between runs, where nobody has chosen a place for them yet."""
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
+        folder = own_cache()
+        if folder is not None:
+            jax.config.update("jax_compilation_cache_dir", str(folder / "xla"))
 
 
 # XLA's compiler for GPUs writes kernels for matrix products itself, and tries several of each. With cuBLAS instead, an
@@ -101,6 +124,16 @@ def _known(option: str, on: bool) -> bool:
     except jax.errors.JaxRuntimeError:
         return False
     return True
+
+
+def memory() -> float:
+    """Bytes of memory that this process may use on the host; infinity where the system does not say."""
+    found = [float("inf")]
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        found.append(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
+    with contextlib.suppress(OSError, ValueError):  # in a container; "max" where it has no limit
+        found.append(float(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    return min(found)
 
 
 # Parameters of mallopt(3).

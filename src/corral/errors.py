@@ -17,11 +17,20 @@ def require(condition: bool, message: str) -> None:
         raise CorralError(message)
 
 
+def brief(value: object, most: int = 80) -> str:
+    """`repr(value)` for a message, in one line: the start of a long one."""
+    try:
+        text = " ".join(repr(value).split())
+    except (ValueError, RecursionError):  # Python writes no whole number of more than 4,300 digits
+        text = f"a {type(value).__name__} too large to write"
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def nearest(name: object, known: Iterable[str]) -> str | None:
     """The known name that this misspelt one probably stands for, or None."""
     import difflib  # here: a program that only acts starts without it
 
-    return next(iter(difflib.get_close_matches(str(name), list(known), n=1)), None)
+    return next(iter(difflib.get_close_matches(str(name)[:100], list(known), n=1)), None)
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
@@ -60,4 +69,4 @@ def require_in(name: str, value: float | int, low: float | int, high: float | in
     above = value >= low if closed[0] == "[" else value > low
     below = value <= high if closed[1] == "]" else value < high
     interval = f"{closed[0]}{low:g}, {high:g}{closed[1]}"
-    require(not math.isnan(value) and above and below, f"{name} must lie in {interval}, got {value}")
+    require(not math.isnan(value) and above and below, f"{name} must lie in {interval}, got {brief(value)}")

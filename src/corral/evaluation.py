@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from corral.config import Config
 from corral.envs.contract import EnvSpec
-from corral.errors import require
+from corral.errors import brief, require
 from corral.learning import update
 from corral.learning.estimate import Batch
 from corral.learning.networks import Policy
@@ -96,8 +96,9 @@ def evaluate(
     `progress(done, total)` hears of episodes. `env`, `constraints` and `net` are those of a run of `corral.train` that had
     an environment, cost functions or a network that no file can hold.
     """
-    require(episodes >= 2, f"episodes must be at least 2, got {episodes}")
-    require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {seed}")
+    require(episodes >= 2, f"episodes must be at least 2, got {brief(episodes)}")
+    require(episodes <= 10**9, f"episodes must be at most {10**9:,}, got {brief(episodes)}")
+    require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), got {brief(seed)}")
     runs = RunDirectory.find(directory)
     found = []
     with given(env, constraints, net).opened(runs[0].config(), runs[0].options()) as sampler:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from corral.algos import CPO, FPO, PDO, TRPO
+from corral.cli import main
 from corral.cli.flags import train_options
 from corral.config import Config, Critic, Networks, RunOptions, Shaping, TrustRegion
 from corral.errors import CorralError
@@ -17,7 +18,7 @@ ODD = Config(
     'an "odd"\n\\ name é\x7f𝄞',
     algo=PDO(nu=1e3, rate=1e-30),
     iterations=7,
-    limit=(0.1, -3.0, 1e300),
+    limit=(0.1, -3.0, 1e30),
     gamma=1 / 3,
     trust=TrustRegion(delta=5e-324),
     networks=Networks((1, 2, 3), "silu", -0.5, True),
@@ -280,3 +281,55 @@ def test_every_field_has_a_docstring_to_show():
     for part in (Config, TrustRegion, Networks, Critic, Shaping, CPO, PDO, FPO, RunOptions):
         docs = field_docs(part)
         assert all(docs.get(f.name) for f in fields(part) if f.name != "name")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("x = " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        (f"env = 'point-gather'\nseed = {'9' * 4500}", "is not a TOML file: Exceeds the limit"),
+        (f"env = 'point-gather'\nseed = 0x{'f' * 9000}", "seed must lie in .*, got a int too large to write"),
+        (f"env = 'point-gather'\ngamma = {'9' * 400}", "gamma is too large: 9999"),
+        ("env = 'point-gather'\n[algo]\nname = []", "algo.name must be one of cpo, .*, got \\[\\]"),
+        ("env = 5", "env must name the environment, got 5"),
+        ("env = []", "name an environment first|env must name the environment"),
+        ("\xe9", "is not a TOML file"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused_in_a_line(content, message, tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_bytes(content.encode("latin-1"))
+    with pytest.raises(CorralError, match=message):
+        train_options(["--config", str(file)])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--out", "a\0b"], r"--out must be a path, got 'a\\x00b'"),
+        (["--out", ""], "--out must be a path, got nothing"),
+        (["--config", ""], "--config must be a path, got nothing"),
+        (["--seed", "9" * 5000], r"--seed must be a whole number, got '9{79}…"),
+        (["--seeds", "99999999999"], "seeds must be at most 10,000"),
+        (["--limit", "1e308"], "limit.0. must be a number that float32 can hold"),
+        (["--" + "x" * 5000], "there is no option '--x"),
+    ],
+)
+def test_words_that_make_no_sense_are_refused_in_a_line(words, message):
+    with pytest.raises(CorralError, match=message) as refused:
+        train_options(["point-gather", *words])
+    assert len(str(refused.value)) < 400
+
+
+def test_resume_refuses_what_it_cannot_do(tmp_path, capsys):
+    for flag in ("--threads", "--checkpoint-every", "--iterations"):
+        assert main(["resume", str(tmp_path), flag, "-5"]) == 2
+        assert f"{flag[2:]} must be at least 1, got -5" in capsys.readouterr().err
+
+
+def test_the_module_that_a_name_imports_is_said_before_it_is_imported(capsys):
+    train_options(["no_such_module:Thing-v0", "--limit", "1"])
+    said = capsys.readouterr().err
+    assert (
+        "importing the Python module no_such_module, which the command names: its code will run on this machine" in said
+    )

@@ -1,6 +1,7 @@
 import pytest
 
 from corral import envs
+from corral.envs import registry
 from corral.errors import CorralError
 
 # The paper's tables: d, x_lim, limit and the longest episode; apples, bombs, limit and length.
@@ -50,3 +51,19 @@ def test_a_number_is_one_whichever_way_it_is_written():
 def test_mistakes_are_named(call, message):
     with pytest.raises(CorralError, match=message):
         call()
+
+
+def test_a_count_must_be_whole_and_a_switch_0_or_1():
+    with pytest.raises(CorralError, match=r"apples must be a whole number, got 0.5"):
+        envs.spec("point-gather", apples=0.5)
+    with pytest.raises(CorralError, match=r"min_steps must be a whole number, got 0.5"):
+        envs.spec("point-circle", min_steps=0.5)
+    with pytest.raises(CorralError, match=r"raw_actions must be 0 or 1, got 0.5"):
+        envs.spec("point-gather", raw_actions=0.5)
+    assert envs.scenario("point-gather", raw_actions=1.0).task.raw_actions is True
+
+
+def test_the_module_of_an_id_is_what_stands_before_its_colon():
+    assert registry.module_of("my.module:Thing-v0") == "my.module"
+    assert registry.module_of("Pendulum-v1") is None
+    assert registry.module_of("point-gather") is None

@@ -14,6 +14,7 @@ from corral import CorralError
 from corral.experiments import plan, remote, runner, spec
 from corral.experiments.remote import Cluster, Lost, Work
 from corral.experiments.runner import How, Outcome
+from corral.running import lock
 
 
 class Said:
@@ -209,8 +210,8 @@ def test_a_grid_on_ray_with_a_node_killed_midway_is_complete_and_equal_to_one_wi
     killer.start()
     said, how = Said(), How(checkpoint_every=5)
     try:
-        with runner.alone(tmp_path / "ray") as lock:
-            outcome = remote.run(made, said, how, remote.RayCluster(how), lock)
+        with lock.owned(tmp_path / "ray"):
+            outcome = remote.run(made, said, how, remote.RayCluster(how), tmp_path / "ray" / lock.FILE)
         killer.join()
     finally:
         ray.shutdown()
@@ -244,8 +245,9 @@ def test_a_grid_on_submitit_s_local_executor_is_equal_to_one_here_also_after_a_k
             return super().outcome(handle)
 
     said = Said()
-    with runner.alone(tmp_path / "slurm") as lock:
-        outcome = remote.run(made, said, how, Killing(how, tmp_path / "slurm" / "slurm", "local"), lock)
+    with lock.owned(tmp_path / "slurm"):
+        cluster = Killing(how, tmp_path / "slurm" / "slurm", "local")
+        outcome = remote.run(made, said, how, cluster, tmp_path / "slurm" / lock.FILE)
     assert (outcome.failures, outcome.unfinished) == ({}, 0), said.notes
     assert runner.run(here, Said(), How()).unfinished == 0
     assert all_equal(made, here)

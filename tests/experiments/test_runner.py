@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from corral import CorralError
 from corral.display.progress import GridProgress
 from corral.experiments import plan, provenance, runner
 from corral.learning.update import LearnerState
 from corral.rollout.shapes import Plan
+from corral.running import lock
 from corral.running.programs import numbers, program
 from corral.running.trainer import Trainer
 
@@ -181,14 +181,12 @@ def test_a_kill_loses_no_more_than_the_iterations_since_the_checkpoint(counter, 
     np.testing.assert_array_equal(jobs[0].directory.metrics()["iteration"], [0, 1, 2])
 
 
-def test_two_processes_do_not_share_a_folder(tmp_path):
-    with runner.alone(tmp_path / "out"):
-        with pytest.raises(CorralError, match="another process is working on"), runner.alone(tmp_path / "out"):
-            pass
-        with runner.alone(tmp_path / "other"):
-            pass
-    with runner.alone(tmp_path / "out"):
-        pass
+def test_a_run_that_another_process_works_on_fails_and_the_others_are_trained(counter, jobs):
+    with lock.owned(jobs[0].folder):
+        outcome, _ = carry_out(jobs)
+    assert list(outcome.failures) == [jobs[0].name]
+    assert "is in use by process" in outcome.failures[jobs[0].name]
+    assert [job.done for job in jobs] == [0, 3, 3, 3, 3, 3]
 
 
 def test_provenance_tells_code_machine_and_time(counter, jobs):

@@ -386,6 +386,19 @@ def test_an_update_that_is_not_finite_is_not_applied_and_is_counted(constrained)
     assert np.all(np.isfinite(metrics["explained_variance"]))
 
 
+def test_costs_too_large_for_the_dual_refuse_the_update_and_say_so(constrained):
+    """Costs of 1e30 are finite, but their gradients' products are not: the dual has no step."""
+    update, run = constrained
+    it = run[3]
+    wild = it.batch._replace(costs=jnp.where(it.batch.valid[:, None], 1e30, 0.0) * jnp.arange(ROWS)[:, None] / ROWS)
+    new, metrics = update(numbers(CONSTRAINED), it.state, wild, it.key)
+    assert Case(int(metrics["case"])) == Case.NOT_FINITE
+    assert not metrics["accepted"]
+    assert metrics["rejected_not_finite"] == 15
+    for a, b in zip(jax.tree.leaves(new.policy), jax.tree.leaves(it.state.policy), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_a_rejected_update_leaves_the_policy_as_it_was(constrained):
     """A trust region of 1e-30 holds nothing that float32 can tell from the policy itself."""
     update, run = constrained

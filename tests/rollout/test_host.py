@@ -8,6 +8,7 @@ import pytest
 
 from corral.config import Networks
 from corral.envs.contract import Box, ConstraintSpec, EnvSpec, HostEnv, HostStep
+from corral.errors import CorralError
 from corral.learning import networks
 from corral.rollout.host import HostSampler
 from corral.rollout.sampler import Order
@@ -111,3 +112,13 @@ def test_lanes_that_were_given_no_threads_keep_those_they_have(policy):
     only = Counted(0, 2)
     HostSampler([only]).episodes(policy, jax.random.key(1), 2)
     assert only.threads == []
+
+
+@pytest.mark.parametrize("status", [0, 1, None])
+def test_an_environment_that_asks_python_to_exit_is_an_error(status, policy):
+    class Leaves(Counted):
+        def step(self, actions, active=None, restart=True):
+            raise SystemExit(status)
+
+    with pytest.raises(CorralError, match=rf"counted asked Python to exit \(SystemExit\({status}\)\)"):
+        HostSampler([Counted(0, 2), Leaves(1, 2)]).episodes(policy, jax.random.key(0), 8)

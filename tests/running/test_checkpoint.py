@@ -1,9 +1,12 @@
+import io
 import json
+import os
 import resource
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -210,3 +213,72 @@ def test_counts_that_an_earlier_version_kept_as_floats_are_read(tmp_path):
     tree, _ = checkpoint.load(tmp_path / "old.npz", {"steps": jnp.zeros((), jnp.uint32)})
     assert tree["steps"].dtype == jnp.uint32
     assert int(tree["steps"]) == 40_000_000
+
+
+def hashed(path, entries, how=zipfile.ZIP_STORED):
+    """A file with these members and the hash that belongs to them: somebody else's, not a damaged one."""
+    entries = dict(entries)
+    entries["sha256"] = npy(np.frombuffer(checkpoint._digest(entries), np.uint8))
+    with zipfile.ZipFile(path, "w", how) as archive:
+        for name, data in entries.items():
+            archive.writestr(f"{name}.npy", data)
+
+
+def npy(array):
+    content = io.BytesIO()
+    np.lib.format.write_array(content, array)
+    return content.getvalue()
+
+
+def header(text):
+    """A .npy file without data whose header is this."""
+    line = text.encode().ljust(118) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(line).to_bytes(2, "little") + line
+
+
+META = npy(np.frombuffer(b"{}", np.uint8))
+HUGE = header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000, 1000000)}")
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"meta": META, "tree": npy(np.array([{}, None], object))}, "'tree' in it holds no numbers but object"),
+        ({"meta": META, "tree": npy(np.array(["a"]))}, "'tree' in it holds no numbers but <U1"),
+        ({"meta": META, "tree": b"no array"}, "'tree' in it has no header of a NumPy array"),
+        ({"meta": META, "tree": header("__import__('os')")}, "'tree' in it has no header of a NumPy array"),
+        ({"meta": META, "tree": HUGE}, "'tree' in it has another size than its header states"),
+        ({"meta": META, "tree": npy(np.ones(3))[:-1]}, "'tree' in it has another size than its header states"),
+        ({"tree": npy(np.ones(3))}, "it holds no readable meta"),
+        ({"meta": npy(np.frombuffer(b"{]", np.uint8)), "tree": npy(np.ones(3))}, "it holds no readable meta"),
+        ({"meta": npy(np.frombuffer(b"[" * 10000, np.uint8)), "tree": npy(np.ones(3))}, "it holds no readable meta"),
+        ({"meta": npy(np.frombuffer(b"[1]", np.uint8)), "tree": npy(np.ones(3))}, "its meta is no table"),
+    ],
+)
+def test_a_right_hash_is_no_proof_of_a_good_file(entries, message, tmp_path):
+    hashed(tmp_path / "x.npz", entries)
+    with pytest.raises(CorralError, match=message):
+        checkpoint.load(tmp_path / "x.npz", np.ones(3))
+
+
+def test_nothing_is_inflated(tmp_path):
+    """64 MB of zeros in a file of 64 kB."""
+    hashed(tmp_path / "x.npz", {"meta": META, "tree": npy(np.zeros(2**23))}, zipfile.ZIP_DEFLATED)
+    assert (tmp_path / "x.npz").stat().st_size < 2**17
+    with pytest.raises(CorralError, match="is damaged or cut short"):
+        checkpoint.load(tmp_path / "x.npz", np.zeros(2**23))
+
+
+def test_arrays_by_columns_come_back_as_they_were(tmp_path):
+    array = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    hashed(tmp_path / "x.npz", {"meta": META, "tree": npy(array)})
+    tree, _ = checkpoint.load(tmp_path / "x.npz", np.zeros((2, 3)))
+    np.testing.assert_array_equal(tree, array)
+
+
+def test_only_plain_files_are_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe.npz")
+    (tmp_path / "folder.npz").mkdir()
+    for name in ("pipe.npz", "folder.npz"):
+        with pytest.raises(CorralError, match="is not a plain file"):
+            checkpoint.load(tmp_path / name, np.ones(3))

@@ -185,6 +185,35 @@ def test_a_run_killed_before_its_first_iteration_makes_way_for_the_next_try(tmp_
     assert not run.path.exists()
 
 
+@pytest.mark.parametrize(
+    "left", [(), ("checkpoints/",), (".config.toml.tmp", ".lock"), ("seed-0/checkpoints/", ".starting.toml")]
+)
+def test_a_run_killed_before_its_configuration_was_written_makes_way_too(left, tmp_path):
+    for name in left:
+        path = tmp_path / "run" / name
+        (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+        if not name.endswith("/"):
+            path.touch()
+    for overwrite in (False, True):
+        folders.require_free(tmp_path / "run", overwrite)
+
+
+@pytest.mark.parametrize("theirs", ["policy.npz", "checkpoints/checkpoint-000003.npz", "notes", ".config.toml"])
+def test_a_folder_that_only_resembles_a_run_is_left_alone(theirs, tmp_path):
+    path = tmp_path / "run" / theirs
+    path.parent.mkdir(parents=True)
+    path.touch()
+    for overwrite in (False, True):
+        with pytest.raises(CorralError, match=r"is not empty|nothing in it is deleted"):
+            folders.require_free(tmp_path / "run", overwrite)
+
+
+def test_a_file_in_the_place_of_the_folder_is_said(tmp_path):
+    (tmp_path / "run").touch()
+    with pytest.raises(CorralError, match="run is a file, and a run needs a folder"):
+        folders.require_free(tmp_path / "run", overwrite=True)
+
+
 @pytest.mark.slow
 def test_training_that_fails_at_its_start_leaves_no_folder_behind(tmp_path, monkeypatch):
     monkeypatch.setattr(make, "from_config", lambda config, threads=None: make.sampler(Walk(poison=1.0)))

@@ -1,3 +1,4 @@
+import hashlib
 import os
 import resource
 import signal
@@ -130,7 +131,7 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path):
         RunLog(tmp_path, COLUMNS, None)
     with pytest.raises(CorralError, match="has other columns than this run"):
         RunLog(tmp_path, [*COLUMNS, "kl"], 2)
-    with pytest.raises(CorralError, match="lacks rows: a run resumed at iteration 7"):
+    with pytest.raises(CorralError, match="lacks rows, or has damaged ones: a run resumed at iteration 7"):
         RunLog(tmp_path, COLUMNS, 7)
     with pytest.raises(CorralError, match="two columns"):
         RunLog(tmp_path / "x", ["iteration", "kl", "kl"], None)
@@ -219,3 +220,38 @@ def test_a_writer_killed_at_any_moment_and_resumed_loses_tears_and_repeats_nothi
     values = read(tmp_path)
     assert np.array_equal(values["column7"], 7 / values["iteration"])
     assert [name for name in os.listdir(tmp_path) if not name.startswith("events.")] == ["metrics.csv"]
+
+
+def test_the_hash_is_that_of_the_rows_on_the_disk(tmp_path):
+    run = RunLog(tmp_path, COLUMNS, None)
+    for k in range(3):
+        run.append(row(k))
+        assert run.digest(k + 1) == log.digest(tmp_path, k + 1) == hashlib.sha256(run.path.read_bytes()).hexdigest()
+        assert run.digest(k) == log.digest(tmp_path, k)
+    run.close()
+    again = RunLog(tmp_path, COLUMNS, 2)
+    assert again.digest(2) == log.digest(tmp_path, 2)
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b"\n2,", b"\n\xfe,", "line 3 is damaged: 'utf-8' codec can't decode"),
+        (b"\n2,", b"\nx,", "its column iteration does not hold numbers only"),
+        (b"return", b"case", "two columns have the same name"),
+    ],
+)
+def test_a_damaged_file_is_named(old, new, message, tmp_path):
+    content = filled(tmp_path, 3)
+    (tmp_path / "metrics.csv").write_bytes(content.replace(old, new, 1))
+    with pytest.raises(CorralError, match=message):
+        read(tmp_path)
+
+
+def test_only_a_plain_file_is_read(tmp_path):
+    os.mkfifo(tmp_path / "metrics.csv")
+    with pytest.raises(CorralError, match=r"holds no metrics.csv"):
+        read(tmp_path)
+    with pytest.raises(CorralError, match="is not a plain file"):
+        RunLog(tmp_path, COLUMNS, 2)

@@ -1,12 +1,14 @@
 """The loop: resuming changes nothing, several seeds are several runs, and what was learned is kept."""
 
+import os
 import shutil
+import signal
 from dataclasses import replace
 
 import gymnasium
 import numpy as np
 import pytest
-from toys import BASE, SLIDE, TINY, Slide, Walk
+from toys import BASE, SLIDE, TINY, Slide, Stub, Walk, stubbed
 
 import corral.policy
 from corral import CorralError, envs
@@ -15,7 +17,7 @@ from corral.config import Config, Critic, TrustRegion
 from corral.envs.contract import ConstraintSpec
 from corral.evaluation import evaluate
 from corral.rollout.shapes import Plan
-from corral.running import checkpoint, config_file, log, loop
+from corral.running import checkpoint, config_file, lock, log, loop
 from corral.running.directory import RunDirectory
 from corral.running.trainer import Trainer
 
@@ -224,3 +226,229 @@ def test_a_gymnasium_id_is_trained_evaluated_and_resumed_from_its_folder_alone(s
 def test_what_cannot_be_trained_by_its_id_is_said_in_a_line(env, limit, message, tmp_path):
     with pytest.raises(CorralError, match=message):
         loop.run(Config(env, limit=limit), tmp_path)
+
+
+# -- whatever ends the loop --------------------------------------------------------------------------------------------
+
+
+class Ends(loop.Watcher):
+    """Does something when so many iterations are done."""
+
+    def __init__(self, after, what):
+        self.after, self.what, self.notes = after, what, []
+
+    def update(self, row):
+        if row["iteration"] + 1 == self.after:
+            self.what()
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+def raises(error):
+    def act():
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize(
+    "error",
+    [BrokenPipeError(), KeyboardInterrupt(), RuntimeError("boom"), GeneratorExit(), SystemExit(3)],
+    ids=lambda e: type(e).__name__,
+)
+def test_whatever_ends_the_loop_what_was_learned_is_saved(error, tmp_path):
+    config = replace(BASE, iterations=9)
+    with stubbed(), pytest.raises(type(error)):
+        loop.run(config, tmp_path / "run", checkpoint_every=50, watcher=Ends(5, raises(error)))
+    run = RunDirectory(tmp_path / "run")
+    assert list(run.checkpoints()) == [5]
+    with stubbed():
+        loop.resume(tmp_path / "run")
+        loop.run(config, tmp_path / "whole")
+    assert_same_run(tmp_path / "whole", tmp_path / "run")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
+def test_signals_end_the_run_after_the_iteration_with_everything_saved(number, tmp_path):
+    watcher = Ends(3, lambda: os.kill(os.getpid(), number))
+    with stubbed():
+        ended = loop.run(replace(BASE, iterations=9), tmp_path / "run", checkpoint_every=50, watcher=watcher)
+    assert (ended.iterations, ended.interrupted, ended.signal) == (3, True, number)
+    assert list(RunDirectory(tmp_path / "run").checkpoints()) == [3]
+    assert "stopping when this iteration is done and saved" in watcher.notes[0]
+
+
+def test_rows_of_some_seeds_only_make_no_checkpoint_that_cannot_be_resumed(tmp_path, monkeypatch):
+    """The disk is full when the second of two seeds writes its third row."""
+    config, written = replace(BASE, iterations=4), []
+    true_append = log.RunLog.append
+
+    def append(self, row):
+        written.append(row["iteration"])
+        if len(written) == 6:
+            raise CorralError("no room on the disk")
+        true_append(self, row)
+
+    with stubbed():
+        loop.run(config, tmp_path / "whole", seeds=2)
+        with monkeypatch.context() as patched:
+            patched.setattr(log.RunLog, "append", append)
+            with pytest.raises(CorralError, match="no room"):
+                loop.run(config, tmp_path / "run", seeds=2, checkpoint_every=50)
+        assert list(RunDirectory(tmp_path / "run" / "seed-0").checkpoints()) == [2]
+        assert loop.resume(tmp_path / "run").iterations == 4
+    for seed in ("seed-0", "seed-1"):
+        assert_same_run(tmp_path / "whole" / seed, tmp_path / "run" / seed)
+
+
+# -- one owner ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_nobody_else_writes_to_a_run_that_is_still_going(seeds, tmp_path):
+    config, refused = replace(BASE, iterations=3), []
+
+    def meddle():
+        for attempt in (
+            lambda: loop.resume(tmp_path / "run"),
+            lambda: loop.run(config, tmp_path / "run", overwrite=True),
+            lambda: loop.resume(RunDirectory.find(tmp_path / "run")[-1].path),
+        ):
+            with pytest.raises(CorralError, match=rf"is in use by process {os.getpid()} on") as error:
+                attempt()
+            refused.append(error)
+
+    with stubbed():
+        loop.run(config, tmp_path / "run", seeds=seeds, watcher=Ends(2, meddle))
+    assert len(refused) == 3
+    assert all(len(run.metrics()) == 3 for run in RunDirectory.find(tmp_path / "run"))
+    assert not list(tmp_path.rglob(f"{lock.FILE}*"))
+
+
+def test_a_seed_that_somebody_resumes_is_not_overwritten_with_its_run(tmp_path):
+    with stubbed():
+        loop.run(BASE, tmp_path / "run", seeds=2)
+        with lock.owned(tmp_path / "run" / "seed-1"):
+            with pytest.raises(CorralError, match="seed-1 is in use"):
+                loop.run(BASE, tmp_path / "run", overwrite=True)
+            with pytest.raises(CorralError, match="seed-1 is in use"):
+                loop.resume(tmp_path / "run")
+    assert RunDirectory(tmp_path / "run" / "seed-1").finished
+
+
+def test_a_folder_deleted_during_a_run_is_noticed_at_the_next_row(tmp_path):
+    watcher = Ends(2, lambda: shutil.rmtree(tmp_path / "run"))
+    with stubbed(), pytest.raises(CorralError, match="run was deleted or moved while this process was writing to it"):
+        loop.run(replace(BASE, iterations=400), tmp_path / "run", checkpoint_every=50, watcher=watcher)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_with_several_seeds_that_was_killed_while_it_began_is_resumed_with_all_of_them(tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    begun = []
+
+    def begin(self, config, options=None):
+        begun.append(self)
+        if len(begun) == 2:
+            raise Killed
+        true_begin(self, config, options)
+
+    true_begin = RunDirectory.begin
+    with stubbed():
+        loop.run(BASE, tmp_path / "whole", seeds=3, checkpoint_every=2)
+        with monkeypatch.context() as patched:  # what a kill leaves: nothing is tidied up
+            patched.setattr(RunDirectory, "begin", begin)
+            patched.setattr(RunDirectory, "discard_start", lambda self: None)
+            patched.setattr("pathlib.Path.unlink", lambda self, missing_ok=False: None)
+            with pytest.raises(Killed):
+                loop.run(BASE, tmp_path / "run", seeds=3, checkpoint_every=2)
+        for left in tmp_path.rglob(f"{lock.FILE}*"):
+            left.unlink()
+        assert [run.path.name for run in RunDirectory.find(tmp_path / "run")] == ["seed-0"]
+        assert loop.resume(tmp_path / "run").iterations == 4
+    for seed in ("seed-0", "seed-1", "seed-2"):
+        assert_same_run(tmp_path / "whole" / seed, tmp_path / "run" / seed)
+
+
+def test_seeds_whose_iterations_were_raised_by_halves_are_all_raised(tmp_path):
+    with stubbed():
+        loop.run(BASE, tmp_path / "run", seeds=2)
+        first = RunDirectory(tmp_path / "run" / "seed-0")
+        first.begin(replace(first.config(), iterations=6), first.options())
+        assert loop.resume(tmp_path / "run").iterations == 6
+    assert [len(run.metrics()) for run in RunDirectory.find(tmp_path / "run")] == [6, 6]
+
+
+# -- the record --------------------------------------------------------------------------------------------------------
+
+
+def edited(path, old, new):
+    content = path.read_bytes()
+    assert content.count(old) >= 1
+    path.write_bytes(content.replace(old, new, 1))
+
+
+def interrupted(folder, after=6):
+    """A run of 9 iterations with a checkpoint after every second one, stopped after some, as a kill would leave it."""
+    with stubbed(), pytest.raises(RuntimeError):
+        loop.run(replace(BASE, iterations=9), folder, checkpoint_every=2, watcher=Ends(after, raises(RuntimeError())))
+    return RunDirectory(folder)
+
+
+def test_changed_rows_are_made_again_or_refused(tmp_path):
+    with stubbed():
+        loop.run(replace(BASE, iterations=9), tmp_path / "whole", checkpoint_every=2)
+    run = interrupted(tmp_path / "run", 7)  # checkpoints 4, 6 and 7
+    rows = (run.path / "metrics.csv").read_bytes().splitlines(keepends=True)
+    # A digit of row 5 is changed: the rows before the checkpoint after 4 iterations are whole.
+    (run.path / "metrics.csv").write_bytes(
+        b"".join(rows[:6]) + rows[6].replace(b",0.0", b",0.1", 1) + b"".join(rows[7:])
+    )
+    notes = Ends(0, None)
+    with stubbed():
+        assert loop.resume(run.path, watcher=notes).iterations == 9
+    assert [("7 are not" in n or "6 are not" in n) and "metrics.csv was changed" in n for n in notes.notes] == [
+        True,
+        True,
+    ]
+    assert_same_run(tmp_path / "whole", run.path)
+    # A digit of the first row is changed: nothing can be trusted.
+    run = interrupted(tmp_path / "again")
+    edited(run.path / "metrics.csv", b"\n0,0.0,", b"\n0,1.0,")
+    with (
+        stubbed(),
+        pytest.raises(CorralError, match=r"none of the .* can be used .*metrics.csv was changed: its rows before"),
+    ):
+        loop.resume(run.path)
+
+
+@pytest.mark.parametrize("damage", [b"\xff", b"x", b"", b"-1", b"1e3"])
+def test_a_first_cell_that_is_no_number_is_refused_in_a_line(damage, tmp_path):
+    run = interrupted(tmp_path / "run")
+    edited(run.path / "metrics.csv", b"\n0,", b"\n" + damage + b",")
+    with stubbed(), pytest.raises(CorralError, match=r"metrics.csv lacks rows, or has damaged ones"):
+        loop.resume(run.path)
+
+
+def test_a_renamed_checkpoint_is_passed_over(tmp_path):
+    run = interrupted(tmp_path / "run")
+    newest = run.checkpoints()[6]
+    newest.rename(newest.with_name("checkpoint-000005.npz"))
+    notes = Ends(0, None)
+    with stubbed():
+        assert loop.resume(run.path, watcher=notes).iterations == 9
+        loop.run(replace(BASE, iterations=9), tmp_path / "whole")
+    assert "checkpoint-000005.npz was renamed: it holds the state after 6 iterations" in notes.notes[0]
+    assert_same_run(tmp_path / "whole", run.path)
+
+
+def test_the_stub_depends_on_its_plan_and_state():
+    """Otherwise no test with it could notice a run that was resumed wrongly."""
+    stub = Stub([BASE])
+    state = stub.initial()
+    one, other = (stub.iterate(state, Plan(1, 1, room))[0][0].x for room in (1, 2))
+    assert one != other
+    assert stub.iterate(stub.iterate(state, Plan(1, 1, 1))[0], Plan(1, 1, 1))[0][0].x != one

@@ -100,12 +100,15 @@ class CPO(Algorithm):
         if repaired is not None:
             aim = constraints._replace(limit=limit)
             repaired = recovery.repaired(repaired, aim, self.lower)
-            _, back = recovery.cost_only(problem, aim, repaired, self.lower, local.trust.delta)
+            way, back = recovery.cost_only(problem, aim, repaired, self.lower, local.trust.delta)
             z = jnp.where(jnp.any(repaired), back, z)
+            case = jnp.where(way.case == Case.NOT_FINITE, way.case, Case.RECOVERY)
             allowed, recovering = jnp.where(repaired, 0, allowed), recovering | jnp.any(repaired)
-            solution = solution._replace(case=jnp.where(jnp.any(repaired), Case.RECOVERY, solution.case))
+            solution = solution._replace(case=jnp.where(jnp.any(repaired), case, solution.case))
         correction = here.correction(z)
-        found = surrogates.search(local, problem.basis @ z, objective, jnp.maximum(allowed, 0), recovering, correction)
+        finite = solution.case != Case.NOT_FINITE
+        step, allowed = problem.basis @ z, jnp.maximum(allowed, 0)
+        found = surrogates.search(local, step, objective, allowed, recovering, correction, known=finite)
         out_of_reach = (solution.case >= Case.RECOVERY) & (c > 0)
         taken = jnp.where(found.accepted, found.scale, 0)
         known = calibration.after(known, before, problem.D.T @ z, taken, out_of_reach)

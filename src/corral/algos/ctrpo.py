@@ -76,8 +76,10 @@ class CTRPO(Algorithm):
 
         allowed = jnp.where(repaired, 0, jnp.maximum(limit - constraints.value, 0))
         correction = here.correction(z)
-        found = surrogates.search(local, problem.basis @ z, objective, allowed, recovering, correction, barrier=barrier)
-        case = jnp.where(recovering, Case.RECOVERY, Case.BOUNDARY).astype(jnp.int32)
+        finite = ~recovering | (solution.case != Case.NOT_FINITE)  # other steps that are not finite show it themselves
+        step = problem.basis @ z
+        found = surrogates.search(local, step, objective, allowed, recovering, correction, barrier, finite)
+        case = jnp.where(recovering, jnp.where(finite, Case.RECOVERY, Case.NOT_FINITE), Case.BOUNDARY).astype(jnp.int32)
         # What the barriers take off g: g − Σ νᵢbᵢ is the direction of H x.
         nu = jnp.where(recovering, 0, self.beta * (problem.D.T @ shaped) / slack)
         record = dual.Solution(solution.alpha, solution.beta, jnp.where(recovering, 0, 1 / length), nu, case)

@@ -56,8 +56,8 @@ class PCPO(Algorithm):
         projected = ~found.empty & jnp.all(jnp.isfinite(step)) & (solution.case != Case.CONTRADICTORY)
         step = jnp.where(projected, shorter * step, problem.step(solution))
         correction = here.correction(jnp.where(projected, shorter * z, problem.coordinates(solution)))
-        recovering = jnp.any(c > 0)
-        searched = surrogates.search(local, step, objective, jnp.maximum(-c, 0), recovering, correction)
+        recovering, finite = jnp.any(c > 0), solution.case != Case.NOT_FINITE
+        searched = surrogates.search(local, step, objective, jnp.maximum(-c, 0), recovering, correction, known=finite)
         return state, surrogates.finish(
             searched, here.cg_residual, limit, solution, found.beta, here.signal, correction
         )

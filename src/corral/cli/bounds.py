@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from corral.cli import BROKEN
 from corral.cli.flags import parse
-from corral.display.progress import bar
+from corral.display.progress import Console, bar
 from corral.report.bounds_figure import bounds_figure
 from corral.running.files import write_atomically
 from corral.tabular.survey import Survey, survey
@@ -21,7 +21,7 @@ class Config:
     """Check every theoretical result of the paper on random finite CMDPs and random pairs of policies.
 
     The command evaluates each claim exactly: for policies near and far apart, for updates, and on a CMDP that attains
-    the bounds. It prints a table and saves a figure. The exit status is 1 if any claim is violated.
+    the bounds. It prints a table and saves a figure. The exit status is 10 if any claim is violated.
     """
 
     cmdps: int = 500
@@ -39,7 +39,7 @@ class Config:
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; 0 if every claim held, 1 if not."""
+    """Run the command; 0 if every claim held, 10 if not."""
     config = parse(Config, argv, "bounds")
     began = time.perf_counter()
     size = (config.cmdps, config.states, config.actions, config.seed)
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
         print(json.dumps(report))
     else:
         _print_table(config, found, seconds, figure)
-    return 1 if found.broken else 0
+    return BROKEN if found.broken else 0
 
 
 def _report(config: Config, found: Survey, seconds: float) -> dict[str, Any]:

@@ -8,17 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from corral.certificates.certificate import QUANTILE, Certificate, Statement
 from corral.certification.certify import certify, save
 from corral.certification.check import check
+from corral.cli import BROKEN, UNDECIDED
 from corral.cli.flags import parse
-from corral.display.progress import bar, say
+from corral.display.progress import Console, bar, say
 from corral.errors import CorralError, require
 
-EXIT = {"certified": 0, "refuted": 10, "not yet": 11}
+EXIT = {"certified": 0, "refuted": BROKEN, "not yet": UNDECIDED}
 """The exit status of each verdict. A crash ends with 1, bad input with 2: neither can be taken for a verdict."""
 
 _COLOURS = {"certified": "#009E73", "refuted": "#D55E00", "not yet": "#E69F00"}

@@ -3,11 +3,11 @@
 import json
 from dataclasses import asdict, dataclass
 
-from rich.console import Console
 from rich.table import Table
 
 from corral import envs
 from corral.cli.flags import parse
+from corral.display.progress import Console
 
 
 @dataclass(frozen=True)

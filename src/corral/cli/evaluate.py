@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from corral.cli import BROKEN, UNDECIDED
 from corral.cli.flags import parse
-from corral.display.progress import bar
+from corral.display.progress import Console, bar, say_what_is_imported
 from corral.evaluation import Estimate, Evaluation, Verdict, evaluate, unseen
+from corral.running.directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,9 @@ class Config:
     """Run fresh episodes with the policies of a run: return and costs with 95% confidence intervals, and a verdict.
 
     A limit is met, or broken, if its cost is under, or over, it with a probability of 97.5%, else it is open. The exit
-    status is 1 if a limit is broken. The intervals are Student's: they take the mean of the episodes to be nearly normal.
-    `corral certify` gives bounds that hold for every distribution.
+    status is 0 if all limits are met, 10 if one is broken, 11 if one is open and none broken; no crash has these. The
+    intervals are Student's: they take the mean of the episodes to be nearly normal. `corral certify` gives bounds that hold
+    for every distribution.
     """
 
     dir: Path = field(metadata={"positional": True})
@@ -37,15 +39,18 @@ class Config:
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; 1 if a limit is broken."""
+    """Run the command; the exit status tells the verdict."""
     config = parse(Config, argv, "evaluate")
+    for run in RunDirectory.find(config.dir)[:1]:
+        say_what_is_imported(run.config().env, f"the configuration in {config.dir}")
     with bar("episodes") as advance:
         found = evaluate(config.dir, config.episodes, config.deterministic, config.seed, advance)
     if config.json:
         print(json.dumps([_report(evaluation) for evaluation in found]))
     else:
         _print(found)
-    return 1 if any(evaluation.verdict == "broken" for evaluation in found) else 0
+    verdicts = {evaluation.verdict for evaluation in found}
+    return BROKEN if "broken" in verdicts else UNDECIDED if "open" in verdicts else 0
 
 
 def _report(evaluation: Evaluation) -> dict[str, Any]:

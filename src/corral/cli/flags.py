@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from corral.config import Config, RunOptions, algorithms
-from corral.errors import CorralError, nearest, require
+from corral.display.progress import say_what_is_imported
+from corral.errors import CorralError, brief, nearest, require
 from corral.presets import Preset, preset
 from corral.running import config_file
 from corral.running.config_file import describe, field_docs, fill
@@ -115,7 +116,7 @@ def read_words(argv: list[str], options: list[Option], command: str) -> dict[str
         require(bool(taken) or not needed, f"{place} is missing: `{command} --help` explains it")
         if taken:
             _put(found, place, _value(place, taken))
-    require(not loose, f"what is {(loose or [''])[0]!r} for? It follows no option that takes it")
+    require(not loose, f"what is {brief((loose or [''])[0])} for? It follows no option that takes it")
     return found
 
 
@@ -154,7 +155,9 @@ def _value(option: Option, given: list[str]) -> Any:
             return _converted(kind, given)
         except ValueError:
             continue
-    raise CorralError(f"{option} must be {describe(option.hint)}, got {' '.join(given) or 'nothing'}")
+    words = " ".join(given)
+    said = words if words.isprintable() and len(words) <= 80 else brief(words)
+    raise CorralError(f"{option} must be {describe(option.hint)}, got {said or 'nothing'}")
 
 
 def _kinds(hint: Any) -> list[Any]:
@@ -179,6 +182,8 @@ def _converted(kind: Any, given: list[str]) -> Any:
         if word not in map(str, parts):
             raise ValueError
         return next(part for part in parts if str(part) == word)
+    if kind is Path and (not word or "\0" in word):
+        raise ValueError
     return kind(word)
 
 
@@ -188,7 +193,7 @@ def _unknown(word: str, flags: Mapping[str, Option], command: str) -> str:
     last = {known.lstrip("-").split(".")[-1]: known for known in reversed(list(flags))}  # --delta means --trust.delta
     near = nearest(flag, flags) or last.get(nearest(flag.lstrip("-"), last) or "")
     hint = f"did you mean {near}?" if near else f"`{command} --help` lists them"
-    return f"there is no option {word}; {hint}"
+    return f"there is no option {word if word.isprintable() and len(word) <= 80 else brief(word)}; {hint}"
 
 
 # -- help --------------------------------------------------------------------------------------------------------------
@@ -254,7 +259,10 @@ def train_options(argv: list[str]) -> tuple[Config, RunOptions]:
     file, chosen = words.pop("config", None), words.pop("preset", None)
     content = config_file.read(file) if file else {}
     env = words.get("env") or content.get("env")
-    require(env is not None or asked_for_help, "name an environment first, such as `corral train point-circle`")
+    require(bool(env) or asked_for_help, "name an environment first, such as `corral train point-circle`")
+    require(env is None or isinstance(env, str), f"{file}: env must name the environment, got {brief(env)}")
+    if env and not asked_for_help:
+        say_what_is_imported(env, "the command" if words.get("env") else str(file))
     algo, written = words.get("algo", {}).get("name"), content.get("algo")
     if algo is not None and isinstance(written, dict) and written.get("name") != algo:
         del content["algo"]  # parameters of another algorithm than the one asked for

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from corral.errors import require
+from corral.config import MOST_SEEDS
+from corral.errors import brief, require
 
 if TYPE_CHECKING:
     from corral.experiments.runner import Outcome
@@ -45,7 +46,10 @@ class Options:
     def __post_init__(self) -> None:
         for name in ("seeds", "iterations", "together", "checkpoint_every", "threads"):
             value = getattr(self, name)
-            require(value is None or value >= 1, f"{name.replace('_', '-')} must be at least 1, got {value}")
+            shown = name.replace("_", "-")
+            require(value is None or value >= 1, f"{shown} must be at least 1, got {brief(value)}")
+            most = MOST_SEEDS if name == "seeds" else 10**9
+            require(value is None or value <= most, f"{shown} must be at most {most:,}, got {brief(value)}")
         require(self.minutes is None or self.minutes > 0, f"minutes must be positive, got {self.minutes}")
 
 
@@ -77,9 +81,7 @@ def main(argv: list[str]) -> int:
 
 def carry_out(experiments: "list[Experiment]", scale: str, out: Path, options: Options, command: str) -> int:
     """Carry out experiments and print what was made; the exit status."""
-    from rich.console import Console
-
-    from corral.display.progress import GridProgress
+    from corral.display.progress import Console, GridProgress
     from corral.experiments import pipeline
     from corral.experiments.runner import How
 

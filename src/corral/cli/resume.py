@@ -1,9 +1,11 @@
 """`corral resume DIR`: go on with a run that was interrupted or killed."""
 
+import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from corral.cli.flags import parse
+from corral.errors import CorralError, require
 
 
 @dataclass(frozen=True)
@@ -25,22 +27,34 @@ class Config:
     json: bool = False
     """Print the results as JSON at the end, and nothing else on stdout."""
 
+    def __post_init__(self) -> None:
+        for name in ("iterations", "checkpoint_every", "threads"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, f"{name.replace('_', '-')} must be at least 1, got {value}")
+
 
 def main(argv: list[str]) -> int:
-    """Run the command; 130 if Ctrl-C ended it early."""
+    """Run the command; 130 if Ctrl-C ended it early, 143 if SIGTERM did."""
     config = parse(Config, argv, "resume")
     from corral import devices
     from corral.cli.train import console, finish, on
+    from corral.display.progress import say_what_is_imported
     from corral.display.training import Display
-    from corral.running import loop
+    from corral.running import directory, loop
     from corral.running.directory import RunDirectory
 
     devices.prepare()
-    runs = RunDirectory.find(config.dir)
-    saved = runs[0].config()
     display = Display(console(config.json))
-    display.past([list(run.metrics().rows()) for run in runs])
-    display.start(saved, config.iterations or saved.iterations, seeds=len(runs))
+    if (begun := directory.starting(config.dir)) is not None:
+        saved, seeds = begun[0], begun[1].seeds
+    else:
+        runs = RunDirectory.find(config.dir)
+        saved, seeds = runs[0].config(), len(runs)
+        # Damaged rows are made again if they are newer than a checkpoint, and refused by `loop.resume` if not.
+        with contextlib.suppress(CorralError):
+            display.past([list(run.metrics().rows()) for run in runs])
+    say_what_is_imported(saved.env, f"the configuration in {config.dir}")
+    display.start(saved, config.iterations or saved.iterations, seeds=seeds)
     with on(display, config.dir):
         run = loop.resume(
             config.dir,

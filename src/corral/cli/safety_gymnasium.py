@@ -136,7 +136,7 @@ def showing() -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield say
         return
-    from rich.console import Console
+    from corral.display.progress import Console
 
     console = Console(stderr=True)
     width = shutil.get_terminal_size().columns - 4

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from corral.cli import BROKEN
 from corral.cli.flags import parse
 from corral.display.progress import say
 from corral.errors import require
@@ -24,7 +25,7 @@ class Config:
     """Run exact CPO on a gridworld with fire, water and an energy budget, and compare it with the optimum.
 
     The command samples nothing; the optimum is that of a linear program. It checks the paper's claims on every update.
-    The exit status is 1 if one is violated.
+    The exit status is 10 if one is violated.
     """
 
     delta: float = 0.01
@@ -40,7 +41,7 @@ class Config:
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; 0 if every claim of the paper held, 1 if not."""
+    """Run the command; 0 if every claim of the paper held, 10 if not."""
     config = parse(Config, argv, "tabular")
     require(config.seed >= 0, f"seed must be at least 0, got {config.seed}")
     world = gridworld()
@@ -60,7 +61,7 @@ def main(argv: list[str]) -> int:
         print(json.dumps(report))
     else:
         _print(config, report)
-    return 1 if cpo.broken or guaranteed.broken else 0
+    return BROKEN if cpo.broken or guaranteed.broken else 0
 
 
 def _report(config: Config, world: Gridworld, best: Optimum, cpo: Run, guaranteed: Run) -> dict[str, Any]:

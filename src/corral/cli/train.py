@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 from corral.cli import flags
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from corral.display.progress import Console
     from corral.display.training import Display
     from corral.running.directory import RunDirectory
     from corral.running.loop import Run
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; 130 if Ctrl-C ended it early."""
+    """Run the command; 130 if Ctrl-C ended it early, 143 if SIGTERM did."""
     config, options = flags.train_options(argv)
     from corral import devices
     from corral.display.training import Display
@@ -48,20 +48,24 @@ def main(argv: list[str]) -> int:
 
 @contextlib.contextmanager
 def on(display: "Display", directory: Path) -> Iterator[None]:
-    """Take the display down however training ends; after a second Ctrl-C, say how to go on."""
+    """Take the display down however training ends; after a second Ctrl-C, or without a reader, say how to go on."""
     try:
         try:
             yield
         finally:
-            display.stop()
+            with contextlib.suppress(BrokenPipeError):
+                display.stop()
     except KeyboardInterrupt:
         print(f"stopped at once; go on from the last checkpoint with: corral resume {directory}", file=sys.stderr)
         raise SystemExit(130) from None
+    except BrokenPipeError:
+        print(f"nobody reads the output any more; go on with: corral resume {directory}", file=sys.stderr)
+        raise
 
 
 def console(quiet: bool) -> "Console":
     """Where to show progress: stderr where stdout is for a program to read."""
-    from rich.console import Console
+    from corral.display.progress import Console
 
     return Console(stderr=quiet)
 
@@ -73,6 +77,7 @@ def finish(run: "Run", as_json: bool) -> int:
 
     figure = run_figure(run.directory) if run.iterations else None
     seeds = RunDirectory.find(run.directory)
+    status = 128 + (run.signal or signal.SIGINT) if run.interrupted else 0
     if as_json:
         report: dict[str, Any] = {
             "directory": str(run.directory),
@@ -82,7 +87,7 @@ def finish(run: "Run", as_json: bool) -> int:
             "seeds": [{"directory": str(seed), "last": _last_row(seed)} for seed in seeds],
         }
         print(json.dumps(report))
-        return 130 if run.interrupted else 0
+        return status
     if run.interrupted:
         print(f"stopped after {run.iterations} iterations; go on with: corral resume {run.directory}")
     if figure is not None:
@@ -91,7 +96,7 @@ def finish(run: "Run", as_json: bool) -> int:
         print(f"run      {seed}: {', '.join(seed.files())}")
         if refused := _refused(seed):
             print(f"note     {refused}")
-    return 130 if run.interrupted else 0
+    return status
 
 
 def _refused(seed: "RunDirectory") -> str:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+import rich.console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
+
+from corral.envs import registry
 
 if TYPE_CHECKING:
     from corral.experiments.plan import Job
@@ -19,9 +21,24 @@ QUIET = 20.0
 """Seconds between two lines of a grid where there is no terminal."""
 
 
+class Console(rich.console.Console):
+    """A console that says when its reader has gone; Rich's own ends the process, and with it the training."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise BrokenPipeError, once: there is nobody to write to any more."""
+        self.quiet = True
+        raise BrokenPipeError
+
+
 def say(line: str) -> None:
     """Print a line about what is going on to stderr."""
     print(line, file=sys.stderr, flush=True)
+
+
+def say_what_is_imported(env: str, source: str) -> None:
+    """Tell, before it is done, that an environment's name has Python import a module; `source` says who named it."""
+    if (module := registry.module_of(env)) is not None:
+        say(f"importing the Python module {module}, which {source} names: its code will run on this machine")
 
 
 @contextmanager
@@ -87,7 +104,7 @@ class Estimate:
 class GridProgress:
     """Shows how far a grid of runs has got; `corral.experiments.runner` tells it."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: rich.console.Console) -> None:
         self.console = console
         self._estimate = Estimate()
         self._bars: Progress | None = None

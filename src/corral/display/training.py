@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, ConsoleOptions
+from rich.console import Console as RichConsole
+from rich.console import ConsoleOptions
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
@@ -15,7 +16,7 @@ from rich.text import Text
 
 from corral.config import Config
 from corral.display.braille import Canvas, round_range
-from corral.display.progress import clock
+from corral.display.progress import Console, clock
 from corral.report.style import GREEN, ORANGE, PURPLE, RED, SKY
 from corral.running.log import constraint_names
 from corral.running.loop import Watcher, shown
@@ -48,7 +49,7 @@ def rejection(row: Row) -> str:
 class Display(Watcher):
     """Shows the rows of a run; a row may carry those of several seeds in "seeds" beside their means."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: RichConsole | None = None) -> None:
         self.console = console or Console()
         self._rows: list[Row] = []
         self._live: Live | None = None
@@ -122,7 +123,7 @@ class Display(Watcher):
 
     # The picture
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+    def __rich_console__(self, console: RichConsole, options: ConsoleOptions) -> Iterator[Any]:
         rows = self._rows  # training goes on while this is drawn, and then puts another list in its place
         width = min(options.max_width, 120)
         charts = 1 + len(self.names)

@@ -55,7 +55,7 @@ class Box:
             low, high, both, start, width = _bounds(self.low, self.high)
             mapped = start + (np.clip(actions, -1, 1) + 1) / 2 * width
             actions = mapped if both.all() else np.where(both, mapped, np.clip(actions, low, high))
-        return actions if self.shape is None else actions.reshape(*actions.shape[:-1], *self.shape)
+        return actions if self.shape is None else actions.reshape((*actions.shape[:-1], *self.shape))
 
 
 @dataclass(frozen=True)

@@ -135,13 +135,33 @@ def _field_sizes(file: str) -> dict[str, int]:
     return {name: int(array.size) for name, array in arrays.items()}
 
 
+_for_good = False
+
+
 @contextlib.contextmanager
 def without_log() -> Iterator[None]:
     """Keep MuJoCo from writing MUJOCO_LOG.TXT into the user's folder: Gymnasium's files use a deprecated attribute."""
     import mujoco
 
-    mujoco.set_mju_user_warning(lambda message: None)
+    mujoco.set_mju_user_warning(_drop)
     try:
         yield
     finally:
-        mujoco.set_mju_user_warning(None)
+        if not _for_good:
+            mujoco.set_mju_user_warning(None)
+
+
+def without_log_for_good() -> None:
+    """The same for the life of the process: an environment of Gymnasium's loads its file, and warns, at any time.
+
+    Numbers that are not finite, which most warnings are about, end a training with an error of Corral's own.
+    """
+    global _for_good
+    import mujoco
+
+    _for_good = True
+    mujoco.set_mju_user_warning(_drop)
+
+
+def _drop(message: str) -> None:
+    return None

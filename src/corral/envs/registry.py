@@ -38,6 +38,12 @@ def is_gymnasium(name: str) -> bool:
     return name not in _ENVIRONMENTS and re.search(r"/|:|-v\d+$", name) is not None
 
 
+def module_of(name: str) -> str | None:
+    """The module that Gymnasium imports to make this environment, which stands before the colon of its id; None: none."""
+    module, colon, _ = name.partition(":")
+    return module if colon and is_gymnasium(name) else None
+
+
 def parameters(name: str) -> Task:
     """The task of an environment, with the default values of its parameters."""
     _require_known(name, names(), "environment")
@@ -50,7 +56,7 @@ def scenario(name: str, **changed: Any) -> Scenario:
     declared = {field.name: field.type for field in fields(task)}
     for key in changed:
         _require_known(key, declared, f"parameter of {name}")
-    values = {key: _as_declared(declared[key], value) for key, value in changed.items()}
+    values = {key: _as_declared(key, declared[key], value) for key, value in changed.items()}
     return Scenario(_ENVIRONMENTS[name][0], replace(task, **values), name)
 
 
@@ -101,12 +107,17 @@ def make_host(name: str, num_envs: int, threads: int | None = None, **changed: A
     return ThreadedEnv(definition, num_envs, threads)
 
 
-def _as_declared(declared: Any, value: Any) -> Any:
+def _as_declared(name: str, declared: Any, value: Any) -> Any:
     """Convert a whole number to the declared type: a configuration file may hold 12.0 for 12, or 3 for 3.0."""
     if declared in (int, int | None) and isinstance(value, float) and value.is_integer():
         return int(value)
     if declared in (float, float | None) and isinstance(value, int):
         return float(value)
+    if declared is bool:
+        require(value in (0, 1), f"{name} must be 0 or 1, got {value}")
+        return bool(value)
+    require(declared is not int or isinstance(value, int), f"{name} must be a whole number, got {value}")
+    require(declared != int | None or isinstance(value, int | None), f"{name} must be a whole number, got {value}")
     return value
 
 

@@ -89,7 +89,7 @@ def _write(path: Path, rows: list[list[str]]) -> Path:
 def _add_provenance(path: Path, env: str, origin: dict[str, Any]) -> None:
     """Write where the data of an environment come from; what the file says of others stays."""
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         content = {}
     content = dict(sorted((content | {env: origin}).items()))

@@ -8,6 +8,7 @@ from corral.errors import require
 from corral.experiments import data, figure, plan, ranking, remote, runner, spec, tables
 from corral.experiments.runner import How, Outcome, Progress
 from corral.experiments.spec import Experiment
+from corral.running import lock
 
 
 def carry_out(
@@ -39,11 +40,11 @@ def carry_out(
         devices.keep_memory()
         jobs = plan.merge(plan.jobs(e, scale, out, seeds, iterations) for e in chosen)
         how = how or How()
-        with runner.alone(out) as lock:
+        with lock.owned(out, note=progress.note):
             if on == "here":
                 outcome = runner.run(jobs, progress, how)
             else:
-                outcome = remote.run(jobs, progress, how, remote.cluster_of(on, how, out), lock)
+                outcome = remote.run(jobs, progress, how, remote.cluster_of(on, how, out), out / lock.FILE)
     files: list[Path] = []
     if outcome.stopped != "asked":
         whole = {experiment.name: experiment for experiment in experiments}

@@ -1,14 +1,11 @@
 """Carry out a grid of runs: skip finished runs, resume interrupted ones, go on when one fails, stop when asked to."""
 
-import fcntl
 import gc
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -19,7 +16,7 @@ from corral.experiments import plan
 from corral.experiments.plan import Job
 from corral.experiments.provenance import Session
 from corral.rollout import make
-from corral.running import loop
+from corral.running import lock, loop
 from corral.running.trainer import Trainer
 
 
@@ -81,19 +78,6 @@ class TimeIsUp(CorralError):
     """Raised by a watcher between two iterations: the loop saves its state before it lets such an error out."""
 
 
-@contextmanager
-def alone(out: Path) -> Iterator[Path]:
-    """Lock a folder of results for this process: two processes would write each other's runs; yields the lock's file."""
-    out.mkdir(parents=True, exist_ok=True)
-    with open(out / ".lock", "w") as file:
-        try:
-            # The system gives the lock back when the process ends, however it ends.
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise CorralError(f"another process is working on {out}: wait for it, or choose another --out") from None
-        yield out / ".lock"
-
-
 def run(jobs: Sequence[Job], progress: Progress, how: How) -> Outcome:
     """Train every job that is not finished, program after program.
 
@@ -136,6 +120,19 @@ def _train(
     program: list[Job], queue: Sequence[list[Job]], progress: Progress, how: How, deadline: float | None
 ) -> bool:
     """Train one program to its end; returns whether Ctrl-C ended it before."""
+    with lock.owned(*(job.folder for job in program), note=progress.note) as owned:
+        return _train_owned(program, queue, progress, how, deadline, owned)
+
+
+def _train_owned(
+    program: list[Job],
+    queue: Sequence[list[Job]],
+    progress: Progress,
+    how: How,
+    deadline: float | None,
+    owned: lock.Owned,
+) -> bool:
+    """Train a program whose folders this process owns."""
     begins, config = [job.done for job in program], program[0].config
     progress.program(program, min(begins), _part(program), [_part(waiting) for waiting in queue])
     for job in program:
@@ -146,7 +143,7 @@ def _train(
         with make.from_config(config, RunOptions(threads=how.threads)) as sampler:
             trainer = Trainer([job.config for job in program], sampler)
             runs = [job.directory for job in program]
-            made = loop.train_into(runs, trainer, watcher, how.checkpoint_every, resume=True)
+            made = loop.train_into(runs, trainer, watcher, how.checkpoint_every, resume=True, owned=owned)
     finally:
         session.write(watcher.made)
         # Compiled programs hold memory that the next one may need.

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from corral import presets
 from corral.algos import CPO
-from corral.config import Algorithm, Config, require_one_each
+from corral.config import MOST_SEEDS, Algorithm, Config, require_one_each
 from corral.envs import registry
-from corral.errors import CorralError, did_you_mean, require
+from corral.errors import CorralError, brief, did_you_mean, require
 from corral.experiments.sweep import swept
 from corral.running import config_file
 
@@ -93,7 +93,9 @@ class Size:
     def __post_init__(self) -> None:
         for name in ("seeds", "iterations", "batch_size"):
             value = getattr(self, name)
-            require(value is None or value >= 1, f"{name} must be at least 1, got {value}")
+            require(value is None or value >= 1, f"{name} must be at least 1, got {brief(value)}")
+            most = MOST_SEEDS if name == "seeds" else 10**9
+            require(value is None or value <= most, f"{name} must be at most {most:,}, got {brief(value)}")
 
 
 @dataclass(frozen=True)

@@ -237,15 +237,19 @@ def search(
     recovering: Array,
     correction: Float[Array, " c"] | None = None,
     barrier: Callable[[Float[Array, " m"]], Float[Array, ""]] | None = None,
+    known: Array | bool = True,
 ) -> line_search.LineSearch:
     """Backtrack until KL ≤ δ, every L_i ≤ cost_limit_i and, unless recovering, objective · (L, L_1, …) improves.
 
     The correction of the objective and of each L_i along the whole step, which takes off their optimism, is added in
     proportion to the length of the candidate. A barrier, a function of (L_1, …, L_m), takes its value off δ.
 
+    Where no step is `known`, since the numbers of the subproblem were not finite, every candidate is refused as not finite.
+
     The checks, in this order: kl, objective, each cost.
     """
     trust = local.trust
+    step = jnp.where(known, step, jnp.nan)
 
     def check(theta: Float[Array, " p"]) -> line_search.Checks:
         values = local.surrogates(theta)
@@ -304,5 +308,6 @@ def unconstrained(
     solution = dual.solve(problem.q, problem.r, problem.S, jnp.zeros(0), local.trust.delta)
     correction = here.correction(problem.coordinates(solution))
     no_limit, no = jnp.full(limit.shape, jnp.inf), jnp.zeros((), bool)
-    found = search(local, problem.step(solution), objective, no_limit, no, correction)
+    known = solution.case != dual.Case.NOT_FINITE
+    found = search(local, problem.step(solution), objective, no_limit, no, correction, known=known)
     return finish(found, here.cg_residual, limit, solution, nu, here.signal, correction)

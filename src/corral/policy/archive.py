@@ -1,12 +1,15 @@
 """Arrays and a little JSON in one .npz that is verified when it is read: the format of checkpoints and of policy files.
 
 An ordinary .npz that `numpy.load` opens: named arrays, `meta` (JSON as bytes), and `sha256`, which covers the names and
-bytes of all the others. Nothing is pickled, and nothing is interpreted before its hash has been checked.
+bytes of all the others. Nothing is pickled, nothing is compressed, and nothing is interpreted before its hash has been
+checked. A hash shows that a file is whole, not who wrote it: what it holds is checked as well.
 """
 
 import hashlib
 import io
 import json
+import math
+import stat
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +18,9 @@ from typing import Any
 import numpy as np
 
 from corral.errors import CorralError, require
+
+_NUMBERS = "biufc"
+"""The kinds of NumPy's dtypes that a file may hold: bool, integers, floats, complex."""
 
 
 def content(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> bytes:
@@ -31,34 +37,80 @@ def content(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> bytes:
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays and the meta of a file whose hash is right."""
+    """The arrays and the meta of a plain file whose hash is right."""
+    require(stat.S_ISREG(path.stat().st_mode), f"{path} is not a plain file")  # a pipe might never end
     return parse(path.read_bytes(), str(path))
 
 
 def parse(data: bytes, path: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays and the meta in the bytes of a file; `path` names it in errors."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            entries = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
+        entries = _members(data)
         stored = entries.pop("sha256")
         whole = _decode(stored).tobytes() == _digest(entries)
     except Exception as error:  # a damaged zip file fails in a dozen ways, and all of them mean the same
         raise CorralError(f"{path} is damaged or cut short and cannot be read") from error
     require(whole, f"{path} has been altered: its content does not match its hash")
-    arrays = {name: _decode(part) for name, part in entries.items()}
-    return arrays, json.loads(arrays.pop("meta").tobytes())
+    arrays = {}
+    for name, part in entries.items():
+        try:
+            arrays[name] = _decode(part)
+        except ValueError as error:
+            raise CorralError(f"{path} is no file of Corral's: {name[:80]!r} in it {error}") from error
+    return arrays, _meta(path, arrays)
+
+
+def _meta(path: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The meta, taken out of the arrays."""
+    try:
+        meta = json.loads(arrays.pop("meta").tobytes())
+    except (KeyError, ValueError, RecursionError) as error:
+        raise CorralError(f"{path} is no file of Corral's: it holds no readable meta") from error
+    require(isinstance(meta, dict), f"{path} is no file of Corral's: its meta is no table")
+    found: dict[str, Any] = meta
+    return found
+
+
+def _members(data: bytes) -> dict[str, bytes]:
+    """The members of an archive. Ours are not compressed, so all of them together are smaller than the file.
+
+    That is checked before anything is read: a small file could otherwise claim any amount of memory.
+    """
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = archive.infolist()
+        plain = all(m.compress_type == zipfile.ZIP_STORED and m.file_size == m.compress_size for m in members)
+        fits = sum(m.file_size for m in members) <= len(data)
+        alone = len({m.filename for m in members}) == len(members)
+        require(plain and fits and alone, "its members are compressed, overlap or share a name")
+        return {m.filename.removesuffix(".npy"): archive.read(m) for m in members}
 
 
 def _encode(name: str, array: np.ndarray) -> bytes:
     # bool, integers, floats, complex: the rest (objects, strings, bfloat16) would need pickle or lose its meaning.
-    require(array.dtype.kind in "biufc", f"a checkpoint cannot hold {name}: its dtype is {array.dtype}")
+    require(array.dtype.kind in _NUMBERS, f"a checkpoint cannot hold {name}: its dtype is {array.dtype}")
     made = io.BytesIO()
     np.lib.format.write_array(made, array, allow_pickle=False)
     return made.getvalue()
 
 
 def _decode(data: bytes) -> np.ndarray:
-    return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    """One array of numbers in the .npy format; ValueError if the bytes are anything else.
+
+    The size that the header states is compared with the bytes that are there before any memory is taken for it.
+    """
+    file = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(file)
+        header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, by_columns, dtype = header(file)
+    except Exception as error:  # the header is a Python literal: NumPy's parser fails on a bad one in many ways
+        raise ValueError("has no header of a NumPy array") from error
+    if dtype.kind not in _NUMBERS:
+        raise ValueError(f"holds no numbers but {dtype}")
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data) - file.tell():
+        raise ValueError(f"has another size than its header states, {shape} of {dtype}")
+    array = np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if by_columns else "C")
+    return array.copy(order="C")
 
 
 def _digest(entries: Mapping[str, bytes]) -> bytes:

@@ -64,11 +64,11 @@ def render(data: dict[str, Any]) -> str:
     environments = ", ".join(sorted({group["env"] for group in data["groups"]}))
     parts = {
         "title": escape(f"{environments} · Corral report"),
-        "style": (folder / "page.css").read_text(),
-        "script": "\n".join((folder / name).read_text() for name in _SCRIPTS),
+        "style": (folder / "page.css").read_text(encoding="utf-8"),
+        "script": "\n".join((folder / name).read_text(encoding="utf-8") for name in _SCRIPTS),
         "data": embedded(data),
     }
-    template = (folder / "page.html").read_text()
+    template = (folder / "page.html").read_text(encoding="utf-8")
     # One pass: braces inside the parts are never taken for a place to fill.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
 

@@ -140,6 +140,8 @@ class HostSampler(Sampler):
                 raise
         failures = [lane.exception() for lane in lanes]
         for failure in failures:
+            if isinstance(failure, SystemExit):
+                raise CorralError(f"{self.spec.name} asked Python to exit ({failure!r})") from failure
             if failure is not None and not isinstance(failure, _Dropped):
                 raise failure
         return {i: lane.result() for i, lane in zip(numbers, lanes, strict=True)}

@@ -5,6 +5,7 @@ the dataclasses of `corral.config`, with types checked. `lines` writes a datacla
 """
 
 import ast
+import functools
 import inspect
 import itertools
 import json
@@ -18,7 +19,8 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from corral.config import Algorithm, Config, RunOptions, algorithms
-from corral.errors import CorralError, did_you_mean, require
+from corral.errors import CorralError, brief, did_you_mean, require
+from corral.running import files
 from corral.running.files import write_atomically
 
 
@@ -26,8 +28,10 @@ def read(path: Path) -> dict[str, Any]:
     """What a TOML file says."""
     require(path.is_file(), f"there is no file {path}")
     try:
-        return tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(files.read(path).decode("utf-8"))
+    except RecursionError as error:
+        raise CorralError(f"{path} is not a TOML file of settings: it is nested too deeply") from error
+    except ValueError as error:  # TOML's and UTF-8's errors, and a number with thousands of digits
         raise CorralError(f"{path} is not a TOML file: {error}") from error
 
 
@@ -61,7 +65,7 @@ def fill(default: Any, content: Any, where: str = "") -> Any:
     `default` may be a class, whose fields without default `content` must then name. `where` is the dotted name of the
     dataclass itself, for messages.
     """
-    require(isinstance(content, Mapping), f"{where} must be a table of settings, got {content!r}")
+    require(isinstance(content, Mapping), f"{where} must be a table of settings, got {brief(content)}")
     if isinstance(default, Algorithm) and "name" in content:
         content = dict(content)
         default = chosen_algorithm(default, content.pop("name"), f"{where}.name")
@@ -70,7 +74,7 @@ def fill(default: Any, content: Any, where: str = "") -> Any:
     changed = {}
     for key, value in content.items():
         dotted = f"{where}.{key}" if where else key
-        require(key in hints, f"there is no setting {dotted}; {did_you_mean(key, hints)}")
+        require(key in hints, f"there is no setting {brief(dotted)[1:-1]}; {did_you_mean(key, hints)}")
         current = getattr(default, key, None)
         if is_dataclass(current):
             ready = is_dataclass(value) and not isinstance(value, type)
@@ -88,7 +92,7 @@ def fill(default: Any, content: Any, where: str = "") -> Any:
 def chosen_algorithm(default: Algorithm, name: Any, where: str) -> Algorithm:
     """`default` if that is its name, else the algorithm of that name with its own defaults."""
     known = algorithms()
-    require(name in known, f"{where} must be one of {', '.join(known)}, got {name!r}")
+    require(isinstance(name, str) and name in known, f"{where} must be one of {', '.join(known)}, got {brief(name)}")
     return default if default.name == name else known[name]()
 
 
@@ -119,18 +123,25 @@ def _typed(value: Any, wanted: Any, name: str) -> Any:
         alike = (part for part in kinds if get_origin(part) is origin)
         return _typed(value, next(alike, kinds[0]), name)
     if origin is Literal:
-        require(value in parts, f"{name} must be {describe(wanted)}, got {value!r}")
+        require(value in parts, f"{name} must be {describe(wanted)}, got {brief(value)}")
         return value
     if origin is tuple:
-        require(isinstance(value, list | tuple), f"{name} must be {describe(wanted)}, got {value!r}")
+        require(isinstance(value, list | tuple), f"{name} must be {describe(wanted)}, got {brief(value)}")
         return tuple(_typed(part, parts[0], f"{name}[{k}]") for k, part in enumerate(value))
     if origin is dict:
-        require(isinstance(value, Mapping), f"{name} must be {describe(wanted)}, got {value!r}")
+        require(isinstance(value, Mapping), f"{name} must be {describe(wanted)}, got {brief(value)}")
         return {key: _typed(part, parts[1], f"{name}.{key}") for key, part in value.items()}
     accepted: Any = {int: Integral, float: Real, Path: (str, Path)}.get(wanted, wanted)
     fits = isinstance(value, accepted) and (wanted is bool or not isinstance(value, bool))
-    require(fits, f"{name} must be {describe(wanted)}, got {value!r}")
-    return wanted(value)
+    require(fits, f"{name} must be {describe(wanted)}, got {brief(value)}")
+    require(
+        wanted is not Path or (str(value) != "" and "\0" not in str(value)),
+        f"{name} must be a path, got {brief(value)}",
+    )
+    try:
+        return wanted(value)
+    except OverflowError:
+        raise CorralError(f"{name} is too large: {brief(value)}") from None
 
 
 # -- to nested dicts and TOML ------------------------------------------------------------------------------------------
@@ -148,7 +159,7 @@ def as_dict(value: Any) -> dict[str, Any]:
 def lines(value: Any, table: str = "", leave_out: tuple[str, ...] = ()) -> Iterator[str]:
     """The TOML of a dataclass: its plain fields, each under its docstring, then a table for each of its parts."""
     parts = [f.name for f in fields(value) if is_dataclass(getattr(value, f.name))]
-    docs = field_docs(type(value))
+    docs = field_docs(value.__class__)
     if table:
         yield from ("", f"[{table}]")
     if isinstance(value, Algorithm):
@@ -179,9 +190,10 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, dict):
         pairs = (f"{_toml_value(key)} = {_toml_value(part)}" for key, part in value.items())
         return f"{{{', '.join(pairs)}}}"
-    raise TypeError(f"no TOML for {value!r}")
+    raise TypeError(f"no TOML for {brief(value)}")
 
 
+@functools.cache  # parsing the source takes milliseconds, and a run with many seeds writes many files
 def field_docs(cls: type) -> dict[str, str]:
     """The docstring under each field of a dataclass, inherited ones included; Python itself does not keep them."""
     found: dict[str, str] = {}

@@ -7,16 +7,21 @@
     figure.png, figure.svg          the picture of the whole run
     error.txt, provenance.json      written by grids: why a run failed, and where it was made
     id.txt, wandb/                  by which services of others know the run, and what Weights & Biases keeps of it
+    .lock                           while a process writes here: which one (`lock.py`)
 
-A run with several seeds has a folder `seed-<n>` for each, with these files, and the figure in the folder above them.
+A run with several seeds has a folder `seed-<n>` for each, with these files, and the figure in the folder above them. While
+these folders are made, `.starting.toml` in the folder above tells what they will be, so that a run that is killed meanwhile
+can be resumed too.
 """
 
+import contextlib
 import json
 import re
 import secrets
 import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +33,7 @@ from corral.envs.contract import EnvSpec
 from corral.errors import CorralError, require
 from corral.learning import update
 from corral.learning.networks import Policy
-from corral.running import checkpoint, config_file, log
+from corral.running import checkpoint, config_file, files, lock, log
 from corral.running.files import write_atomically
 
 Note = Callable[[str], None]
@@ -36,8 +41,10 @@ Note = Callable[[str], None]
 
 _CONFIG, _CHECKPOINTS, _POLICY, _ERROR, _SEED = ("config.toml", "checkpoints", "policy.npz", "error.txt", "seed-")
 _PROVENANCE, _ID, _WANDB = "provenance.json", "id.txt", "wandb"
+_ROWS = "rows_sha256"
+_STARTING = ".starting.toml"
 _MADE = (_CONFIG, log.FILE, _POLICY, "events.out.tfevents.*", "figure.*", _ERROR, _PROVENANCE, _ID)
-"""The files that a run leaves in its folder, beside its checkpoints."""
+"""The files that a run leaves in its folder, beside its checkpoints and its lock."""
 
 
 class Restored(NamedTuple):
@@ -124,7 +131,8 @@ class RunDirectory:
     def untouched(self) -> bool:
         """Whether no iteration has left anything here: neither a checkpoint nor a row of metrics."""
         rows = self.path / log.FILE
-        return not self.checkpoints() and (not rows.is_file() or rows.read_bytes().count(b"\n") <= 1)
+        begun = self.finished or self.checkpoints() or (rows.exists() and files.read(rows).count(b"\n") > 1)
+        return not begun
 
     def config(self) -> Config:
         """The configuration of the run."""
@@ -191,9 +199,9 @@ class RunDirectory:
         """metrics.csv and the TensorBoard events, open for rows from iteration `resume_at` on; None: a new file."""
         return log.RunLog(self.path, columns, resume_at)
 
-    def save_checkpoint(self, done: int, state: Any, meta: dict[str, Any]) -> None:
-        """Write the state after `done` iterations, then remove the oldest."""
-        checkpoint.save(self.path / _CHECKPOINTS, done, state, meta)
+    def save_checkpoint(self, done: int, state: Any, meta: dict[str, Any], rows: str | None = None) -> None:
+        """Write the state after `done` iterations and the hash of the rows so far, then remove the oldest."""
+        checkpoint.save(self.path / _CHECKPOINTS, done, state, meta if rows is None else meta | {_ROWS: rows})
 
     def save_policy(self, policy: Policy, meta: dict[str, Any], beside: Mapping[str, Any] | None = None) -> None:
         """Write the final policy: the run is finished. `standalone.described` makes a meta and arrays that stand alone."""
@@ -209,8 +217,8 @@ class RunDirectory:
     def provenance(self) -> dict[str, Any]:
         """Where the run was made, as a grid wrote it down; nothing if none did or the file is damaged."""
         try:
-            content = json.loads((self.path / _PROVENANCE).read_text())
-        except (OSError, ValueError):
+            content = json.loads(files.read(self.path / _PROVENANCE))
+        except (OSError, ValueError, RecursionError):
             return {}
         return content if isinstance(content, dict) else {}
 
@@ -229,7 +237,7 @@ class RunDirectory:
         """Remove the files of a run that failed before its first iteration, so that a second try finds the place free."""
         if self.untouched:
             for path in self.path.glob("*"):
-                if path.is_file() and any(fnmatch(path.name, name) for name in _MADE):
+                if path.is_file() and any(_is(path.name, name) for name in _MADE):
                     path.unlink()
             for folder in (self.path / _CHECKPOINTS, self.path):
                 if folder.is_dir() and not any(folder.iterdir()):
@@ -241,18 +249,25 @@ def require_free(directory: Path, overwrite: bool) -> None:
 
     A run that was killed before its first iteration goes, with `overwrite` any run; a file that no run has made never does.
     """
-    if not directory.exists() or not any(directory.iterdir()):
+    if not directory.exists():
         return
+    require(directory.is_dir(), f"{directory} is a file, and a run needs a folder: choose another with --out")
+    if not any(directory.iterdir()):
+        return
+    found = [path for path in directory.rglob("*") if not path.is_dir() or path.is_symlink()]
     runs = [run for run in (RunDirectory(directory), *RunDirectory(directory).seeds()) if run.exists]
+    # What a run leaves that was killed before it had written its configuration.
+    only_begun = all(_before_config(path.relative_to(directory)) for path in directory.rglob("*"))
     require(
-        overwrite or (len(runs) > 0 and all(run.untouched for run in runs)),
+        overwrite or only_begun or (len(runs) > 0 and all(run.untouched for run in runs)),
         f"{directory} exists and is not empty: choose another with --out, replace it with --overwrite, "
         f"or continue it with `corral resume {directory}`",
     )
     require(
-        len(runs) > 0, f"{directory} is not the folder of a run: nothing in it is deleted, choose another with --out"
+        only_begun or len(runs) > 0,
+        f"{directory} is not the folder of a run: nothing in it is deleted, choose another with --out",
     )
-    theirs = [p for p in directory.rglob("*") if not p.is_dir() and not _of_a_run(p.relative_to(directory))]
+    theirs = [path for path in found if not _of_a_run(path.relative_to(directory))]
     require(
         not theirs,
         f"{directory} holds {', '.join(str(path) for path in theirs[:3])}, which no run has made: "
@@ -261,31 +276,73 @@ def require_free(directory: Path, overwrite: bool) -> None:
 
 
 def clear(directory: Path) -> None:
-    """Delete the folder of a run that `require_free` lets go."""
-    if directory.exists():
-        shutil.rmtree(directory)
+    """Delete what is in the folder of a run that `require_free` lets go, but for the lock of its owner."""
+    for path in directory.iterdir() if directory.exists() else []:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif not lock.is_lock(path.name):
+            path.unlink()
+    with contextlib.suppress(OSError):
+        directory.rmdir()  # unless its lock is there
+
+
+def _inside(path: Path) -> tuple[str, ...]:
+    """The parts of a path, given relative to the folder of a run, within the folder of its seed."""
+    return path.parts[1:] if len(path.parts) > 1 and path.parts[0].startswith(_SEED) else path.parts
 
 
 def _of_a_run(path: Path) -> bool:
     """Whether a file, given relative to the folder of a run, is one that runs leave there or in their seeds' folders."""
-    parts = path.parts[1:] if len(path.parts) > 1 and path.parts[0].startswith(_SEED) else path.parts
+    parts = _inside(path)
     if parts[0] in (_CHECKPOINTS, _WANDB):
         return True
-    return len(parts) == 1 and any(fnmatch(parts[0], name) for name in _MADE)
+    return len(parts) == 1 and (_before_config(path) or any(_is(parts[0], name) for name in _MADE))
 
 
-def restore(runs: Sequence[RunDirectory], likes: Sequence[Any], note: Note) -> Restored:
-    """The newest checkpoint that every one of these runs has and that can be read; none: `done` is 0 and states are `likes`.
+def _before_config(path: Path) -> bool:
+    """Whether a file or folder is one that a run leaves there before its configuration."""
+    if path.name == _CHECKPOINTS or re.fullmatch(rf"{_SEED}\d+", str(path)):
+        return True
+    parts = _inside(path)
+    early = parts[-1] in (_STARTING, *(f".{name}.tmp" for name in (_STARTING, _CONFIG))) or lock.is_lock(parts[-1])
+    return len(parts) == 1 and early
 
-    `likes` have the structure of the runs' states. `note` hears of each checkpoint that is passed over. If there are
-    checkpoints and none can be read, that is an error.
+
+def _is(name: str, made: str) -> bool:
+    """Whether a file has a name that a run gives, or that of a write which was killed."""
+    return fnmatch(name, made) or fnmatch(name, f".{made}.tmp")
+
+
+def starting(directory: Path) -> tuple[Config, RunOptions] | None:
+    """What a run with several seeds was to be that was killed while its folders were made."""
+    path = directory / _STARTING
+    return (config_file.load(path), config_file.load_options(path)) if path.is_file() else None
+
+
+def begin(directory: Path, configs: Sequence[Config], runs: Sequence[RunDirectory], options: RunOptions) -> None:
+    """Make the folders of a run with these seeds, and write their configurations."""
+    if len(runs) > 1:
+        config_file.save(configs[0], directory / _STARTING, replace(options, seeds=len(runs)))
+    try:
+        for config, run in zip(configs, runs, strict=True):
+            run.begin(config, options)
+    finally:
+        (directory / _STARTING).unlink(missing_ok=True)
+
+
+def restore(runs: Sequence[RunDirectory], likes: Sequence[Any], note: Note, rows: bool = False) -> Restored:
+    """The newest checkpoint that every one of these runs has and that can be used; none: `done` is 0 and states are `likes`.
+
+    `likes` have the structure of the runs' states. `note` hears of each checkpoint that is passed over. With `rows`, the
+    metrics before a checkpoint must be those that it was written after. If there are checkpoints and none can be used, that
+    is an error.
     """
     common = set.intersection(*(set(run.checkpoints()) for run in runs))
     failures: list[str] = []
     for done in sorted(common, reverse=True):
         try:
-            loaded = [checkpoint.load(run.checkpoints()[done], like) for run, like in zip(runs, likes, strict=True)]
-        except CorralError as error:
+            loaded = [_at(run, done, like, rows) for run, like in zip(runs, likes, strict=True)]
+        except (CorralError, OSError) as error:
             failures.append(str(error))
             note(f"{error}; looking for an earlier one")
             continue
@@ -296,6 +353,22 @@ def restore(runs: Sequence[RunDirectory], likes: Sequence[Any], note: Note) -> R
         f"anew: corral train --config {runs[0].path / _CONFIG} --out FOLDER",
     )
     return Restored(list(likes), {}, 0)
+
+
+def _at(run: RunDirectory, done: int, like: Any, rows: bool) -> tuple[Any, dict[str, Any]]:
+    """The state after `done` iterations and its meta; CorralError if it is that of another moment, or of other rows."""
+    path = run.checkpoints()[done]
+    state, meta = checkpoint.load(path, like)
+    number = meta.get("iteration", done)
+    require(number == done, f"{path} was renamed: it holds the state after {number} iterations")
+    wanted = meta.get(_ROWS)
+    if rows and wanted is not None:
+        found = log.digest(run.path, done)
+        require(
+            found == wanted,
+            f"{run.path / log.FILE} was changed: its rows before iteration {done} are not those that {path.name} knows",
+        )
+    return state, meta
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:

@@ -1,14 +1,21 @@
-"""Files that are written all at once or not at all."""
+"""Files that are written all at once or not at all, and plain files that are read."""
 
 import contextlib
 import errno
 import os
+import stat
 from pathlib import Path
 
-from corral.errors import CorralError
+from corral.errors import CorralError, require
 
 # The disk is full, a quota is used up, or the file system takes no file of this size.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def read(path: Path) -> bytes:
+    """The content of a plain file; CorralError for a folder, a pipe or a device, which might never end."""
+    require(stat.S_ISREG(path.stat().st_mode), f"{path} is not a plain file")
+    return path.read_bytes()
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -1,10 +1,12 @@
 """metrics.csv: one row per iteration, whole rows only, none twice; `docs/metrics.md` explains the columns.
 
 A row reaches the disk in a single write before the run goes on. Should a kill or a power failure tear the last row all
-the same, reading skips it and resuming removes it. The same numbers go to a TensorBoard event file beside it.
+the same, reading skips it and resuming removes it. A checkpoint keeps the hash of the rows before it, so that
+resuming notices a row that was changed. The same numbers go to a TensorBoard event file beside it.
 """
 
 import errno
+import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -15,6 +17,7 @@ import numpy as np
 
 from corral.config import Config
 from corral.errors import CorralError, did_you_mean, require
+from corral.running import files
 from corral.running.files import no_room, write_atomically
 from corral.running.loggers import tags
 from corral.running.tensorboard import EventWriter
@@ -32,6 +35,9 @@ COLUMNS: tuple[str, ...] = (
     *("seconds_sampling", "seconds_updating", "steps_per_second"),
 )
 
+
+_WORDS = ("case",)
+"""The columns that hold words."""
 
 HONEST: tuple[str, ...] = ("signal", "signal_{}", "in_sample_{}", "gae", "gae_{}")
 """Further columns of runs whose steps are judged by halves of the batch (`trust.honest`)."""
@@ -72,10 +78,13 @@ class RunLog:
             require(not self.path.exists(), f"{self.path} exists already")
             write_atomically(self.path, header)
             self._last: int | None = None
+            self._hash = hashlib.sha256(header)
         else:
             kept = _rows_before(self.path, header, resume_at)
             self._last = _iteration(kept[-1]) if kept else None
             write_atomically(self.path, header + b"".join(kept))
+            self._hash = hashlib.sha256(header + b"".join(kept))
+        self._before = self._hash.copy()
         self._handle: int | None = os.open(self.path, os.O_WRONLY | os.O_APPEND)
         self._events = EventWriter(directory, resume_at)
 
@@ -92,8 +101,15 @@ class RunLog:
         )
         line = ",".join(_cell(name, row.get(name, "")) for name in self.columns).encode() + b"\n"
         self._write(self._handle, line)
+        self._before = self._hash.copy()
+        self._hash.update(line)
         self._last = iteration
         self._events.log(iteration, tags(row, constraint_names(self.columns)))
+
+    def digest(self, done: int) -> str:
+        """SHA-256 of the header and of the rows of the first `done` iterations: all rows so far, or all but the newest."""
+        newest = self._last is None or done > self._last
+        return (self._hash if newest else self._before).hexdigest()
 
     def _write(self, handle: int, line: bytes) -> None:
         size = os.fstat(handle).st_size
@@ -161,25 +177,42 @@ def read(directory: Path | str) -> Metrics:
     """The metrics of a run, also of one that is still going on; integers, floats (empty: NaN) or strings by column."""
     path = Path(directory) / FILE
     require(path.is_file(), f"{directory} holds no {FILE}: it is not the folder of a run")
-    lines = _whole_lines(path.read_bytes())
+    lines = _whole_lines(files.read(path))
     require(len(lines) > 0, f"{path} is empty")
-    names = lines[0].decode().rstrip("\n").split(",")
-    cells = [line.decode().rstrip("\n").split(",") for line in lines[1:]]
+    names, *cells = [_cells(path, number, line) for number, line in enumerate(lines, 1)]
+    require(len(set(names)) == len(names), f"{path}: two columns have the same name")
     for row, line in enumerate(cells):
         require(len(line) == len(names), f"{path}, line {row + 2}: {len(line)} values for {len(names)} columns")
-    return Metrics({name: _typed([line[k] for line in cells]) for k, name in enumerate(names)})
+    found = {name: _typed([line[k] for line in cells]) for k, name in enumerate(names)}
+    for name, column in found.items():
+        numbers = column.dtype.kind != "U" or name in _WORDS
+        require(numbers, f"{path} is damaged: its column {name} does not hold numbers only")
+    return Metrics(found)
+
+
+def digest(directory: Path, done: int) -> str:
+    """SHA-256 of the header and the rows of the first `done` iterations; CorralError if they are not all there."""
+    path = directory / FILE
+    lines = _whole_lines(files.read(path)) if path.exists() else []
+    header = lines[0] if lines else b""
+    return hashlib.sha256(header + b"".join(_rows_before(path, header, done))).hexdigest()
 
 
 def _rows_before(path: Path, header: bytes, resume_at: int) -> list[bytes]:
-    """The rows to keep, checked to be the ones a run resumed at `resume_at` must have."""
-    lines = _whole_lines(path.read_bytes()) if path.exists() else []
+    """The rows to keep, checked to be the ones a run resumed at `resume_at` must have; what follows them is of no use."""
+    lines = _whole_lines(files.read(path)) if path.exists() else []
     require(not lines or lines[0] == header, f"{path} has other columns than this run")
-    kept = [line for line in lines[1:] if _iteration(line) < resume_at]
+    kept: list[bytes] = []
+    for line in lines[1:]:
+        iteration = _iteration(line)
+        if iteration is None or iteration >= resume_at:
+            break
+        kept.append(line)
     numbers = [_iteration(line) for line in kept]
-    first = numbers[0] if numbers else resume_at
+    first = numbers[0] if numbers and numbers[0] is not None else resume_at
     require(
         first <= 1 and numbers == list(range(first, resume_at)),
-        f"{path} lacks rows: a run resumed at iteration {resume_at} needs every one before it",
+        f"{path} lacks rows, or has damaged ones: a run resumed at iteration {resume_at} needs every one before it",
     )
     return kept
 
@@ -189,8 +222,17 @@ def _whole_lines(content: bytes) -> list[bytes]:
     return [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
-def _iteration(line: bytes) -> int:
-    return int(line.split(b",", 1)[0])
+def _iteration(line: bytes) -> int | None:
+    """The number of a row's iteration; None if its first cell is no number."""
+    cell = line.split(b",", 1)[0].strip()
+    return int(cell) if cell.isdigit() and len(cell) < 20 else None
+
+
+def _cells(path: Path, number: int, line: bytes) -> list[str]:
+    try:
+        return line.decode("utf-8").rstrip("\n").split(",")
+    except UnicodeDecodeError as error:
+        raise CorralError(f"{path}, line {number} is damaged: {error}") from error
 
 
 def _cell(name: str, value: Any) -> str:
@@ -207,7 +249,7 @@ def _typed(cells: list[str]) -> np.ndarray:
     """A column as integers if all cells are, else as floats if all cells are, else as strings."""
     try:
         return np.array([int(cell) for cell in cells], dtype=np.int64)
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
     try:
         return np.array([float(cell) if cell else np.nan for cell in cells])

@@ -13,7 +13,7 @@ import numpy as np
 from corral import __version__
 from corral.config import Config, Networks
 from corral.envs.contract import Action, Box, ConstraintSpec, Discrete, EnvSpec, MultiDiscrete
-from corral.errors import CorralError
+from corral.errors import CorralError, brief
 from corral.learning import update
 from corral.learning.networks import CLIP, DEAD_BAND, MLP, Adopted, Policy, make_policy
 from corral.policy import file
@@ -68,6 +68,8 @@ class Standalone(NamedTuple):
     config: Config | None
     """How it was trained; None where the file does not say, or its algorithm is not installed here."""
     meta: dict[str, Any]
+    metrics: dict[str, np.ndarray] | None
+    """The rows of its training by column; None where the file has none."""
 
 
 def read(path: Path, net: Any | None = None) -> Standalone | None:
@@ -75,15 +77,26 @@ def read(path: Path, net: Any | None = None) -> Standalone | None:
     meta = checkpoint.read_meta(path)
     if "spec" not in meta:
         return None
+    try:
+        spec, config = _spec(meta), _config(meta)
+        networks = Networks(**(meta["networks"] | {"hidden": tuple(meta["networks"]["hidden"])}))
+        like = make_policy(spec, networks, jax.random.key(0), net)
+        metrics = {name: np.asarray(values) for name, values in meta.get("metrics", {}).items()}
+    except (AttributeError, KeyError, TypeError, OverflowError, ValueError) as error:
+        if isinstance(error, CorralError):
+            raise
+        raise CorralError(f"{path} holds no policy of Corral's: {brief(error)}") from error
+    policy, _ = checkpoint.load(path, like)
+    return Standalone(policy, spec, networks, config, meta, metrics if "metrics" in meta else None)
+
+
+def _spec(meta: dict[str, Any]) -> EnvSpec:
     said = meta["spec"]
     action: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in said["action"].items()}
     # Version 0.1.0 wrote whether the actions are discrete.
     kind = _ACTIONS[meta["action"] if "action" in meta else "Discrete" if meta["discrete"] else "Box"]
     constraints = tuple(ConstraintSpec(**c) for c in said["constraints"])
-    spec = EnvSpec(**(said | {"action": kind(**action), "constraints": constraints}))
-    networks = Networks(**(meta["networks"] | {"hidden": tuple(meta["networks"]["hidden"])}))
-    policy, _ = checkpoint.load(path, make_policy(spec, networks, jax.random.key(0), net))
-    return Standalone(policy, spec, networks, _config(meta), meta)
+    return EnvSpec(**(said | {"action": kind(**action), "constraints": constraints}))
 
 
 def _config(meta: dict[str, Any]) -> Config | None:

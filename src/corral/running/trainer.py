@@ -9,6 +9,7 @@ differently with other padding, so they follow from the batch before alone, and 
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -49,6 +50,7 @@ class Trainer:
         for config in configs:
             _check(config, self.spec)
         _check_alike(configs)
+        _check_room(configs, self.spec)
         self.config, self.configs = configs[0], tuple(configs)
         mesh = devices.mesh()
         self._several_devices = mesh is not None
@@ -238,3 +240,23 @@ def _check_alike(configs: Sequence[Config]) -> None:
             f"runs side by side must have the same {name}, got {values[0]} and "
             f"{next((value for value in values if value != values[0]), None)}",
         )
+
+
+def _check_room(configs: Sequence[Config], spec: EnvSpec) -> None:
+    """Refuse runs whose batches and networks alone are larger than the memory of the host, before anything is allocated.
+
+    An accelerator says itself when its memory is over; a host whose memory is over kills processes without a word.
+    """
+    if jax.default_backend() != "cpu":
+        return
+    config, m = configs[0], len(spec.constraints)
+    row = spec.observation_size + spec.action.size + 2 * m + 4
+    widths = [spec.observation_size, *config.networks.hidden, spec.action.size]
+    weights = (2 + m) * sum(a * b for a, b in pairwise(widths))
+    needed, there = 4.0 * len(configs) * (config.batch_size * row + weights), devices.memory()
+    require(
+        needed <= there,
+        f"{len(configs)} batches of {config.batch_size:,} steps and networks with {weights:,} weights need at least "
+        f"{needed / 2**30:,.0f} GiB, and this machine has {there / 2**30:,.1f}: choose a smaller batch_size, "
+        "networks.hidden or seeds",
+    )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float64
 
-from corral.errors import CorralError, require, require_finite, require_in, require_shape
+from corral.errors import CorralError, brief, require, require_finite, require_in, require_shape
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike as ArrayLike
@@ -151,7 +151,8 @@ def require_kind(name: str, value: Any, kind: type) -> None:
 def require_count(name: str, value: int, least: int) -> None:
     """Require a whole number of at least `least`."""
     require(isinstance(value, int | np.integer), f"{name} must be a whole number, got {value}")
-    require(value >= least, f"{name} must be at least {least}, got {value}")
+    require(value >= least, f"{name} must be at least {least}, got {brief(value)}")
+    require(value < 2**63, f"{name} must be below 2^63, got {brief(value)}")
 
 
 def signals_of(cmdp: CMDP) -> Float64[np.ndarray, "k S A"]:

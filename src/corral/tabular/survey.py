@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float64
 
+from corral.errors import require
 from corral.tabular import bounds as paper
 from corral.tabular import examples
 from corral.tabular import older_bounds as older
@@ -100,6 +101,12 @@ def survey(
     require_count("states", states, 2)
     require_count("actions", actions, 2)
     require_count("seed", seed, 0)
+    most = 10**8
+    require(
+        states**2 * actions <= most,
+        f"states² · actions must be at most {most:,}, the size of the transition table, got {states} states and {actions} "
+        "actions",
+    )
     found = Survey({}, [])
     for k in range(cmdps):
         rng = np.random.default_rng([seed, k])

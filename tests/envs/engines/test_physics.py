@@ -1,5 +1,7 @@
 """The C engine on threads against one robot, stepped by `mj_step` and brought up to date by `mj_forward`."""
 
+import os
+
 import mujoco
 import numpy as np
 import pytest
@@ -171,3 +173,40 @@ def test_a_compiler_that_fails_leaves_nothing_behind(monkeypatch, tmp_path):
     with pytest.warns(RuntimeWarning, match="more slowly: Command .*false.* returned non-zero exit status"):
         assert engine.step_function.__wrapped__() is None
     assert not list((tmp_path / "corral").iterdir())
+
+
+@pytest.fixture
+def planted(tmp_path, monkeypatch):
+    """A cache of this user's, and where the library lies in it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    target = engine._library()
+    assert target.parent == tmp_path / "corral"
+    return target
+
+
+def test_a_library_that_others_can_write_or_that_is_a_link_is_built_again(planted):
+    before = planted.read_bytes()
+    planted.write_bytes(b"theirs")
+    planted.chmod(0o722)
+    assert engine._library().read_bytes() == before
+    assert planted.stat().st_mode & 0o777 == 0o700
+    elsewhere = planted.with_name("theirs.so")
+    elsewhere.write_bytes(b"theirs")
+    planted.unlink()
+    planted.symlink_to(elsewhere)
+    assert engine._library().read_bytes() == before
+    assert elsewhere.read_bytes() == b"theirs"
+
+
+def test_a_library_of_another_user_is_built_again_and_his_folder_not_used(planted, monkeypatch):
+    planted.write_bytes(b"theirs")
+    monkeypatch.setattr(os, "getuid", lambda: planted.stat().st_uid + 1)
+    used = engine._library()
+    assert used.parent != planted.parent
+    assert planted.read_bytes() == b"theirs"
+
+
+def test_a_library_without_the_function_is_built_again(planted):
+    planted.write_bytes(b"no library")
+    assert engine.step_function.__wrapped__() is not None
+    assert planted.read_bytes() != b"no library"

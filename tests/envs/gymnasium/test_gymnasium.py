@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import gymnasium
+import mujoco
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
@@ -11,6 +12,7 @@ from gymnasium.utils.env_checker import check_env
 from corral import envs
 from corral.envs import ConstraintSpec, from_gymnasium
 from corral.envs.gymnasium.ids import IDS
+from corral.envs.mjcf import find
 from corral.errors import CorralError
 
 
@@ -334,3 +336,90 @@ def test_a_cost_that_nobody_reports_is_named_with_what_is_reported(names, info, 
     env.reset(0)
     with pytest.raises(CorralError, match=message):
         env.step(np.zeros((1, 1)))
+    with pytest.raises(CorralError, match=r"CartPole-v1 reports no cost for \['far'\]"):
+        env.step(np.array([0]))
+
+
+class Odd(gymnasium.Env):
+    """Returns what it is told to, from `step` or as its spaces."""
+
+    def __init__(self, returns=None, obs=(1,), actions=(1,)):
+        self.returns = returns
+        self.observation_space = gymnasium.spaces.Box(-1, 1, obs, np.float32)
+        self.action_space = gymnasium.spaces.Box(-1, 1, actions, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(self.observation_space.shape, np.float32), {}
+
+    def step(self, action):
+        if isinstance(self.returns, Exception):
+            raise self.returns
+        return self.returns
+
+
+SEEN = np.zeros(1, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("returns", "message"),
+    [
+        ((SEEN, 0.0, False, False, {"costs": 5}), r'Odd reports no cost for .*; info has info\["costs"\]\.'),
+        (
+            (SEEN, 0.0, np.zeros(3, bool), False, {"cost": 0}),
+            "Odd: terminated of a step must be true or false, got array",
+        ),
+        ((SEEN, 0.0, False, "no", {"cost": 0}), "Odd: truncated of a step must be true or false, got 'no'"),
+        ((SEEN, 0.0, [[], [True]], False, {"cost": 0}), "Odd: terminated of a step must be true or false"),
+        ((SEEN, 1e39, False, False, {"cost": 0}), r"Odd handed out 1e\+39 as reward after 1 steps"),
+        ((SEEN, 0.0, False, False, {"cost": 1e39}), r"Odd handed out 1e\+39 as costs after 1 steps"),
+        ((SEEN, 0.0, False, {}), "Odd: step must return five values, or six with the cost third, got 4"),
+        ((), "Odd: step must return five values, or six with the cost third, got 0"),
+        (None, "Odd: step must return five values, or six with the cost third, got NoneType"),
+        ((SEEN, 10**400, False, False, {"cost": 0}), "Odd: the reward of a step must be a number, got 1000"),
+    ],
+)
+def test_what_a_step_must_return_is_said(returns, message):
+    env = from_gymnasium(lambda: Odd(returns), 1, ONE, horizon=3)
+    env.reset(0)
+    with pytest.raises(CorralError, match=message):
+        env.step(np.zeros((1, 1)))
+
+
+def test_an_error_of_the_environment_keeps_its_kind_and_says_where_it_was():
+    env = from_gymnasium(lambda: Odd(KeyError("motor")), 1, ONE, horizon=3)
+    env.reset(0)
+    with pytest.raises(KeyError) as raised:
+        env.step(np.zeros((1, 1)))
+    assert raised.value.__notes__ == ["in the environment Odd, in its step"]
+
+
+def test_spaces_of_size_zero_and_no_spaces_are_refused():
+    with pytest.raises(CorralError, match="Odd has an observation_space of size 0"):
+        from_gymnasium(lambda: Odd(obs=(0,)), 1, horizon=3)
+    with pytest.raises(CorralError, match="Odd has an action_space of size 0"):
+        from_gymnasium(lambda: Odd(actions=(0,)), 1, horizon=3)
+    odd = Odd()
+    odd.action_space = None
+    with pytest.raises(CorralError, match="its action_space must be a space of Gymnasium's, got None"):
+        from_gymnasium(lambda: odd, 1, horizon=3)
+    with pytest.raises(CorralError, match="its max_episode_steps must be a whole number from 1 on, got 0"):
+        from_gymnasium(Odd, 1, horizon=0)
+
+
+class OfGymnasiumSFile(Walker):
+    """Loads one of Gymnasium's robots, as Gymnasium's own environments do."""
+
+    def __init__(self):
+        super().__init__()
+        mujoco.MjModel.from_xml_path(str(find("half_cheetah.xml")))
+
+
+def test_gymnasium_s_robots_leave_no_litter(tmp_path, monkeypatch):
+    """MuJoCo writes its warnings about them to MUJOCO_LOG.TXT in the current folder, unless somebody hears them."""
+    monkeypatch.chdir(tmp_path)
+    gymnasium.register("tests/OfFile-v0", entry_point=OfGymnasiumSFile, max_episode_steps=3)
+    try:
+        from_gymnasium("tests/OfFile-v0", 1, ONE).close()
+    finally:
+        del gymnasium.registry["tests/OfFile-v0"]
+    assert list(tmp_path.iterdir()) == []

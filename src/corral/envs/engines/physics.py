@@ -7,12 +7,14 @@ would not fit the cache. The loop over a thread's robots is `step.c`, compiled o
 makes the same calls, more slowly, and a warning says so. docs/environments.md has the alternatives and what they cost.
 """
 
+import atexit
 import ctypes
 import functools
 import hashlib
 import importlib.resources
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 import warnings
@@ -187,8 +189,11 @@ def _pieces(count: int, threads: int) -> list[slice]:
 def step_function() -> Any | None:
     """The function `corral_step` of `step.c`, or None, with a warning, where it cannot be compiled."""
     try:
-        function = ctypes.CDLL(str(_library())).corral_step
-    except (OSError, subprocess.SubprocessError) as error:
+        try:
+            function = ctypes.CDLL(str(_library())).corral_step
+        except (OSError, AttributeError):  # a library that was cut short, or is another's: once more, from the source
+            function = ctypes.CDLL(str(_library(anew=True))).corral_step
+    except (OSError, AttributeError, subprocess.SubprocessError) as error:
         message = (
             f"robots on MuJoCo's C engine are stepped from Python, with the same results but more slowly: {error}. "
             "Install a C compiler, such as gcc or clang, as `cc` on the path, or name one in the environment variable CC."
@@ -201,8 +206,13 @@ def step_function() -> Any | None:
     return function
 
 
-def _library() -> Path:
-    """`step.c` as a compiled library, built into the user's cache if it is not there; OSError if that cannot be done."""
+def _library(anew: bool = False) -> Path:
+    """`step.c` as a compiled library, built into the user's cache if it is not there; OSError if that cannot be done.
+
+    Whoever can write the library can run code in this process. So it is loaded only if it is this user's and nobody
+    else can write it; otherwise, and where it is wanted `anew`, it is built, into a folder of this process's own
+    where the cache is not to be trusted.
+    """
     package = Path(mujoco.__file__).parent
     engine = next(package.glob("libmujoco.*"), None)
     compiler = shutil.which(os.environ.get("CC", "cc"))
@@ -211,18 +221,33 @@ def _library() -> Path:
             f"there is no C compiler `{os.environ.get('CC', 'cc')}`" if engine else f"{package} lacks MuJoCo's library"
         )
         raise OSError(what)
-    code = importlib.resources.files(__package__).joinpath("step.c").read_text()
+    code = importlib.resources.files(__package__).joinpath("step.c").read_text(encoding="utf-8")
     # A change of the source, of MuJoCo's version or of where it is installed needs another library.
     name = hashlib.sha256(f"{code}{mujoco.__version__}{package}".encode()).hexdigest()[:16]
-    cache = devices.cache_folder()
+    cache = devices.own_cache() or _own_folder()
     target = cache / f"step-{name}.so"
-    if not target.exists():
-        cache.mkdir(parents=True, exist_ok=True)
+    if anew or not target.exists() or not _is_ours(target):
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             source, built = Path(folder, "step.c"), Path(folder, "step.so")
-            source.write_text(code)
+            source.write_text(code, encoding="utf-8")
             flags = ["-O2", "-shared", "-fPIC", f"-I{package / 'include'}", f"-Wl,-rpath,{package}"]
             command = [compiler, *flags, str(source), str(engine), "-o", str(built)]
             subprocess.run(command, check=True, capture_output=True, timeout=60)
+            built.chmod(0o700)
             os.replace(built, target)
     return target
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether this is a file, not a link to one, that belongs to this user and that nobody else can write."""
+    found = path.lstat()
+    mine = found.st_uid == os.getuid() and not found.st_mode & devices.WRITABLE_BY_OTHERS
+    return stat.S_ISREG(found.st_mode) and mine
+
+
+@functools.cache
+def _own_folder() -> Path:
+    """A folder that only this user can open, for the life of the process."""
+    folder = tempfile.TemporaryDirectory(prefix="corral-")
+    atexit.register(folder.cleanup)
+    return Path(folder.name)

@@ -230,7 +230,9 @@ class Crew:
         before, slot = sum(self._sizes[:group]), said["slot"]
         where = f"worker {process.number}" + ("" if slot is None else f", slot {before + slot}")
         if said["traceback"]:
-            self._end(CorralError(f"{self._env} failed in {where}: {said['message']}\n{said['traceback'].rstrip()}"))
+            failed = CorralError(f"{self._env} failed in {where}: {said['message']}")
+            failed.add_note(said["traceback"].rstrip())  # Python shows it; the command line says the first line
+            self._end(failed)
         self._end(CorralError(f"{said['message']} ({where})"))
         self._raise()
 

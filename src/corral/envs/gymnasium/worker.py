@@ -59,6 +59,9 @@ DONE, TROUBLE = b".", b"!"
 """A reply is the first, or the second with the length of a JSON text and that text."""
 
 
+LARGEST = float(np.finfo(np.float32).max)
+
+
 class Trouble(Exception):
     """What an environment does wrong, in words for its user."""
 
@@ -138,9 +141,15 @@ def _specification(name: str) -> Any:
 
 def describe(env: Any) -> dict[str, Any]:
     """Name, time limit and spaces of an environment, as JSON can say them."""
-    stated, space = getattr(env, "spec", None), env.action_space
+    stated = getattr(env, "spec", None)
+    name = stated.id if stated else type(env).__name__
+    for which in ("action_space", "observation_space"):
+        if not isinstance(getattr(env, which, None), gymnasium.Space):
+            message = "%s: its %s must be a space of Gymnasium's, got %s"
+            raise Trouble(message % (name, which, _brief(getattr(env, which, None))))
+    space = env.action_space
     return {
-        "name": stated.id if stated else type(env).__name__,
+        "name": name,
         "max_episode_steps": getattr(stated, "max_episode_steps", None),
         "observation": flatdim(env.observation_space),
         "space": space_to_text(env.observation_space),
@@ -185,8 +194,9 @@ def flat(name: str, space: Any, obs: Any, size: int) -> np.ndarray:
     try:
         plain = np.asarray(obs, space.dtype).ravel() if isinstance(space, Box) else flatten(space, obs)
         found = np.asarray(plain, np.float32)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise Trouble("%s handed out an observation that is not of %s: %s" % (name, space, error)) from error
+    except (AttributeError, AssertionError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        message = "%s handed out an observation that is not of %s: %s"
+        raise Trouble(message % (name, space, " ".join(str(error).split()))) from error
     if found.shape != (size,):
         message = "%s handed out an observation of %d numbers, and its observation_space has %d"
         raise Trouble(message % (name, found.size, size))
@@ -212,8 +222,42 @@ def number(name: str, what: str, value: Any) -> float:
     """The value as a float; an array of one number is accepted too."""
     try:
         return float(value if isinstance(value, float) else np.asarray(value, float).item())
-    except (TypeError, ValueError):
-        raise Trouble("%s: %s of a step must be a number, got %r" % (name, what, value)) from None
+    except (TypeError, ValueError, OverflowError):
+        raise Trouble("%s: %s of a step must be a number, got %s" % (name, what, _brief(value))) from None
+
+
+def flag(name: str, what: str, value: Any) -> bool:
+    """The value as true or false; an array of one is accepted too."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    try:
+        array = np.asarray(value)
+        fits = array.size == 1 and array.dtype.kind in "biuf"
+    except ValueError:  # lists of different lengths
+        fits = False
+    if not fits:
+        raise Trouble("%s: %s of a step must be true or false, got %s" % (name, what, _brief(value)))
+    return bool(array.item())
+
+
+def _brief(value: Any) -> str:
+    """`repr(value)` in one line: the start of a long one."""
+    try:
+        text = " ".join(repr(value).split())
+    except (ValueError, RecursionError):  # Python writes no whole number of more than 4,300 digits
+        text = "a %s too large to write" % type(value).__name__
+    return text if len(text) <= 80 else text[:80] + "…"
+
+
+@contextmanager
+def noted(name: str, what: str) -> Iterator[None]:
+    """An error of the environment's own says which environment, and which call of it, it was in."""
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "add_note"):
+            error.add_note("in the environment %s, in its %s" % (name, what))
+        raise
 
 
 def reported(name: str, names: list[str], info: dict[str, Any]) -> list[Any]:
@@ -281,8 +325,9 @@ class Copies:
         # step of HalfCheetah-v5, and one that also writes each number into its array takes a third more.
         actions: Any = rows.actions.tolist() if self._whole else list(rows.actions.copy())
         returned = []
-        for self.at in active:
-            returned.append(envs[self.at].step(actions[self.at]))
+        with noted(self._name, "step"):
+            for self.at in active:
+                returned.append(envs[self.at].step(actions[self.at]))
         for array in (rows.reward, rows.costs, rows.terminated, rows.truncated):
             array[:] = 0
         over = self._take_down(active, actions, returned) if active else []
@@ -301,15 +346,17 @@ class Copies:
             values.append(five(name, each))
         seen, rewards, terminations, truncations, infos = zip(*values)
         self._see(active, seen)
-        rows.reward[active] = self._numbers("the reward", active, rewards)
+        rows.reward[active] = self._numbers("reward", "the reward", active, rewards)
         if self._names:
             costs = self._costs(active, actions, seen, infos)
             for k, what in enumerate(self._priced):
-                rows.costs[active, k] = self._numbers(what, active, [each[k] for each in costs])
-        for i, terminated, truncated in zip(active, terminations, truncations):
+                rows.costs[active, k] = self._numbers("costs", what, active, [each[k] for each in costs])
+        for self.at, terminated, truncated in zip(active, terminations, truncations):
+            i = self.at
+            terminated, truncated = flag(name, "terminated", terminated), flag(name, "truncated", truncated)
             self._steps[i] += 1
             if terminated or truncated or self._steps[i] >= self._horizon:
-                rows.terminated[i], rows.truncated[i] = bool(terminated), not terminated
+                rows.terminated[i], rows.truncated[i] = terminated, not terminated
                 over.append(i)
         return over
 
@@ -322,7 +369,8 @@ class Copies:
         """Start the slot's next episode."""
         self.at = i
         stream = np.random.SeedSequence((self._seed, self.first + i, self._episodes[i]))
-        begun = self._envs[i].reset(seed=int(stream.generate_state(1)[0]))
+        with noted(self._name, "reset"):
+            begun = self._envs[i].reset(seed=int(stream.generate_state(1)[0]))
         if not (isinstance(begun, tuple) and len(begun) == 2 and isinstance(begun[1], dict)):
             message = "%s: reset must return an observation and a dict, got %s"
             raise Trouble(message % (self._name, type(begun).__name__))
@@ -333,24 +381,31 @@ class Copies:
     def _see(self, slots: list[int], seen: Any) -> None:
         """Write down the observations of these copies, flattened."""
         if self._plain is not None:
-            with suppress(ValueError):  # not all of one shape
+            with suppress(ValueError), np.errstate(over="ignore"):  # not all of one shape; too large: found out below
                 rows = np.asarray(seen)
                 if rows.shape[1:] == self._plain and rows.dtype == self._space.dtype:
                     self._rows.obs[slots] = rows
                     return
         for self.at, obs in zip(slots, seen):
-            self._rows.obs[self.at] = flat(self._name, self._space, obs, self._size)
+            with np.errstate(over="ignore"):
+                self._rows.obs[self.at] = flat(self._name, self._space, obs, self._size)
 
-    def _numbers(self, what: str, slots: list[int], values: Any) -> Any:
-        """Rewards or costs of these copies as numbers."""
-        with suppress(TypeError, ValueError):
+    def _numbers(self, kind: str, what: str, slots: list[int], values: Any) -> np.ndarray:
+        """Rewards or costs of these copies as numbers that float32 can hold."""
+        found = np.empty(0)
+        with suppress(TypeError, ValueError, OverflowError):
             found = np.asarray(values, float)
-            if found.shape == (len(slots),):
-                return found
-        each = []
-        for self.at, value in zip(slots, values):
-            each.append(number(self._name, what, value))
-        return each
+        if found.shape != (len(slots),):
+            each = []
+            for self.at, value in zip(slots, values):
+                each.append(number(self._name, what, value))
+            found = np.array(each)
+        fits = np.abs(found) <= LARGEST  # false also for what is not a number
+        if not fits.all():
+            first = int(np.argmin(fits))
+            self.at = slots[first]
+            self._refuse(found[first], kind, self._steps[self.at] + 1)
+        return found
 
     def _kept(self, obs: Any) -> Any:
         """A copy for the cost functions, which get it one step later: the environment may have changed its array by then."""
@@ -366,19 +421,22 @@ class Copies:
                 found.append(reported(self._name, self._names, info))
             else:
                 before, action = self._latest[self.at], actions[self.at]
-                found.append([price(before, action, obs, info) for price in self._prices])
+                with noted(self._name, "cost function"):
+                    found.append([price(before, action, obs, info) for price in self._prices])
                 self._latest[self.at] = self._kept(obs)
         return found
 
     def _require_finite(self) -> None:
-        """Refuse NaN and infinity; rows of slots that rest are finite."""
-        rows = self._rows
-        for name, values in (("observation", rows.obs), ("reward", rows.reward), ("costs", rows.costs)):
-            if not np.isfinite(values).all():
-                i, *where = np.argwhere(~np.isfinite(values))[0]
-                self.at = int(i)
-                message = "%s handed out %s as %s after %d steps of an episode"
-                raise Trouble(message % (self._name, values[(i, *where)], name, self._steps[i]))
+        """Refuse NaN and infinity in observations; rows of slots that rest are finite."""
+        seen = self._rows.obs
+        if not np.isfinite(seen).all():
+            i, k = np.argwhere(~np.isfinite(seen))[0]
+            self.at = int(i)
+            self._refuse(seen[i, k], "observation", self._steps[i])
+
+    def _refuse(self, value: Any, kind: str, steps: int) -> NoReturn:
+        message = "%s handed out %s as %s after %d steps of an episode"
+        raise Trouble(message % (self._name, value, kind, steps))
 
 
 def in_slots(made: Callable[[], Any], count: int) -> list[Any]:
@@ -457,12 +515,27 @@ class Worker:
 
 
 def report(reply: int, error: BaseException, slot: int | None) -> None:
-    """Send what went wrong: the words for the user, or else the error's own, and its traceback."""
+    """Send what went wrong, in a line: the words for the user, or else the error's own and where it was; its traceback."""
     own = isinstance(error, Trouble)
-    said = str(error) if own else "%s: %s" % (type(error).__name__, error)
+    said = str(error) if own else "%s: %s%s" % (type(error).__name__, error, _where(error))
+    said = " ".join(said.splitlines())[:1000]
     trace = "" if own else "".join(traceback.format_exception(type(error), error, error.__traceback__))
     text = json.dumps({"message": said, "traceback": trace, "slot": slot}).encode()
     _write(reply, TROUBLE + LENGTH.pack(len(text)) + text)
+
+
+def _where(error: BaseException) -> str:
+    """The file and the line in which an error was raised, if they are known."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return "" if last is None else " (%s, line %d)" % (last.tb_frame.f_code.co_filename, last.tb_lineno)
+
+
+def _without_log() -> None:
+    """Keep MuJoCo from writing its warnings to MUJOCO_LOG.TXT in the user's folder."""
+    with suppress(Exception):
+        importlib.import_module("mujoco").set_mju_user_warning(lambda message: None)
 
 
 def _read(source: int, size: int) -> bytes:
@@ -490,7 +563,9 @@ def _end_with_parent(life: int) -> NoReturn:
 def main(arguments: list[str]) -> None:
     """Serve: the arguments are the numbers of the open files for commands, for the memory and for the replies."""
     commands, memory, *replies = map(int, arguments)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # These are for the process that started this one, which then ends it; a cluster sends SIGTERM to both.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     # Standard input brings the order, and ends with the parent; environments have none. What they print goes to stderr.
     life, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -502,6 +577,7 @@ def main(arguments: list[str]) -> None:
     sys.path[:] = order["path"] or sys.path[1:]
     if order["quiet"]:
         warnings.simplefilter("ignore")
+    _without_log()
     try:
         worker = Worker(order, parcel, commands, memory, replies)
     except Exception as error:

@@ -16,7 +16,8 @@ import numpy as np
 from corral.envs.contract import Action, Box, ConstraintSpec, Discrete, EnvSpec, HostEnv, HostStep, MultiDiscrete
 from corral.envs.gymnasium import worker
 from corral.envs.gymnasium.crew import Crew
-from corral.errors import CorralError, require
+from corral.envs.mjcf import without_log_for_good
+from corral.errors import CorralError, brief, require
 
 Cost = Callable[[Any, Any, Any, dict[str, Any]], float]
 """cost(obs, action, next_obs, info) -> the cost of this step; all four are the Gymnasium environment's own."""
@@ -95,6 +96,7 @@ def groups_from_gymnasium(
             crew.close()
             raise
         return [_GymnasiumHost(spec, rows, _Away(crew, group)) for group, rows in enumerate(crew.rows)]
+    without_log_for_good()
     with in_words():
         made = make if callable(make) else lambda: worker.make(make, make, given)
         envs = worker.in_slots(made, sum(sizes))
@@ -133,7 +135,15 @@ def spec_of(said: Mapping[str, Any], constraints: Sequence[ConstraintSpec], hori
     hint = "on the command line: --task max_episode_steps N"
     require(horizon is not None, f"horizon must be given: {name} states no max_episode_steps ({hint})")
     assert horizon is not None
+    whole = isinstance(horizon, int | np.integer) and not isinstance(horizon, bool)
+    require(
+        whole and horizon >= 1, f"{name}: its max_episode_steps must be a whole number from 1 on, got {brief(horizon)}"
+    )
     action = _action(name, said)
+    require(
+        action.size >= 1, f"{name} has an action_space of size 0, {said['action_text']}: there is nothing to choose"
+    )
+    require(said["observation"] >= 1, f"{name} has an observation_space of size 0: there is nothing to see")
     return EnvSpec(name, said["observation"], action, int(horizon), tuple(constraints), observation=said["space"])
 
 

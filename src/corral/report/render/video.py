@@ -75,7 +75,7 @@ def write_mp4(path: Path, frames: Iterable[np.ndarray], frames_per_second: float
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors)
             _feed(process, itertools.chain([first], stream))
         if process.returncode != 0:
-            lines = said.read_text(errors="replace").strip().splitlines() or ["no reason given"]
+            lines = said.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no reason given"]
             raise CorralError(f"ffmpeg could not write {path}: {lines[-1]}; write a .gif instead")
         write_atomically(path, made.read_bytes())
 
