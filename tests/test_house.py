@@ -113,7 +113,7 @@ def test_text_is_read_and_written_as_utf_8_whatever_the_locale():
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
             words = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
             binary = called == "open" and any(isinstance(word, str) and "b" in word for word in words)
-            system = isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") == "os"
-            if called in ("open", "read_text", "write_text") and not binary and not system:
+            owner = getattr(getattr(node.func, "value", None), "id", "")
+            if called in ("open", "read_text", "write_text") and not binary and owner not in ("os", "webbrowser"):
                 named = any(keyword.arg == "encoding" for keyword in node.keywords)
                 assert named, f"{path.relative_to(PACKAGE)}, line {node.lineno}"

@@ -16,6 +16,7 @@ from corral.config import Config, Critic, Networks, Shaping, TrustRegion
 from corral.envs.contract import Box, ConstraintSpec, Env, EnvSpec, Timestep
 from corral.learning.networks import Policy, make_policy
 from corral.rollout import make
+from corral.rollout.sampler import Sampler
 from corral.rollout.shapes import Plan
 from corral.running import log, loop
 from corral.running.trainer import Trainer
@@ -150,7 +151,7 @@ class Stub(Trainer):
 
     @staticmethod
     def _state(iteration, x):
-        policy = eqx.tree_at(lambda p: p.log_std, _untrained(), np.asarray([x >> 16, x & 0xFFFF], np.float32))
+        policy = eqx.tree_at(lambda p: p.log_std, _untrained(), np.asarray([x >> 16, x & 0xFFFF], np.float32) / 2**12)
         return Counted(np.asarray(iteration, np.int64), np.asarray(x, np.uint32), policy)
 
     def state_of(self, state, i):
@@ -186,7 +187,6 @@ def stubbed():
     """Let `loop.run` and `loop.resume` train a `Stub`."""
     with (
         unittest.mock.patch.object(loop, "Trainer", Stub),
-        unittest.mock.patch.object(make, "from_config", return_value=contextlib.nullcontext()),
-        unittest.mock.patch.object(make, "sampler"),
+        unittest.mock.patch.object(make, "from_config", return_value=unittest.mock.MagicMock(spec=Sampler)),
     ):
         yield

@@ -165,7 +165,7 @@ def overall(constraints: tuple[Statement, ...]) -> Verdict:
 def read(path: Path | str) -> Certificate:
     """The certificate in a file that has not been altered."""
     try:
-        content = json.loads(Path(path).read_text())
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
         stored = content.pop("sha256")
         version = content["corral_certificate"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:

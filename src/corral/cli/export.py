@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
             f"{config.certificate} is about the file of an earlier version, which is written anew: export FILE.npz and "
             "certify that",
         )
-        certificate = config.certificate.read_text()
+        certificate = config.certificate.read_text(encoding="utf-8")
     kind = config.target.suffix
     told: dict[str, Any] = {"target": str(config.target), "policy_sha256": policy.sha256}
     if kind == ".npz":

@@ -108,7 +108,7 @@ def folder_of(directory: Path, name: str) -> Path:
 def hours(folder: Path) -> dict[str, float]:
     """The hours that each run took in all environments together, where the data say so."""
     try:
-        content = json.loads((folder / "provenance.json").read_text())
+        content = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     total: dict[str, float] = {}

@@ -13,7 +13,7 @@ import textwrap
 import tomllib
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -151,9 +151,14 @@ def as_dict(value: Any) -> dict[str, Any]:
     """The nested dict of a dataclass: what `fill` would need to make it from scratch."""
     found: dict[str, Any] = {"name": value.name} if isinstance(value, Algorithm) else {}
     for f in fields(value):
-        part = getattr(value, f.name)
+        part = _saved(f, getattr(value, f.name))
         found[f.name] = as_dict(part) if is_dataclass(part) else part
     return found
+
+
+def _saved(field: Field[Any], now: Any) -> Any:
+    """The value of a field in a file, which leaves nothing to a preset: `saved_as` stands for "the preset decides"."""
+    return field.metadata.get("saved_as") if now is None else now
 
 
 def lines(value: Any, table: str = "", leave_out: tuple[str, ...] = ()) -> Iterator[str]:
@@ -165,9 +170,7 @@ def lines(value: Any, table: str = "", leave_out: tuple[str, ...] = ()) -> Itera
     if isinstance(value, Algorithm):
         yield f"name = {_toml_value(value.name)}"
     for f in fields(value):
-        now = getattr(value, f.name)
-        # A file leaves nothing to a preset: `saved_as` takes the place of "the preset decides".
-        now = f.metadata.get("saved_as") if now is None else now
+        now = _saved(f, getattr(value, f.name))
         if f.name not in (*parts, *leave_out) and now is not None:  # TOML has no word for nothing
             yield from (f"# {line}" for line in textwrap.wrap(docs.get(f.name, ""), 110))
             yield f"{f.name} = {_toml_value(now)}"

@@ -227,7 +227,7 @@ class RunDirectory:
         path = self.path / _ID
         if not path.is_file():
             write_atomically(path, (secrets.token_hex(8) + "\n").encode())
-        return path.read_text().strip()
+        return path.read_text(encoding="utf-8").strip()
 
     def save_provenance(self, content: dict[str, Any]) -> None:
         """Write down where the run was made."""

@@ -111,8 +111,9 @@ TROUBLES = {
     "dies": r"^worker 1 of Wanderer, which steps slots 3, 4, was ended by SIGKILL: was there memory enough\?$",
     "leaves": "^worker 1 of Wanderer, which steps slots 3, 4, ended by itself with exit status 7",
     "hangs": "^worker 1 of Wanderer, which steps slots 3, 4, has not answered for 0.5 seconds: it hangs, and was ended$",
-    "raises": r"(?s)^Wanderer failed in worker 1, slot 4: RuntimeError: motor driver lost \([^\n]*test_workers.py, line \d+\)\n"
-    r"Traceback \(most recent call last\):.* in step\n.*RuntimeError: motor driver lost$",
+    "raises": r"(?s)^Wanderer failed in worker 1, slot 4: RuntimeError: motor driver lost "
+    r"\([^\n]*test_workers.py, line \d+\)\nTraceback \(most recent call last\):.* in step\n"
+    r".*RuntimeError: motor driver lost\nin the environment Wanderer, in its step$",
     "misshapes": r"^Wanderer handed out an observation of 3 numbers, and its observation_space has 2 \(worker 1, slot 4\)$",
 }
 
