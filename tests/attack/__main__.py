@@ -33,7 +33,6 @@ def main() -> int:
             failures += [number] if result.outcome in BAD else []
         table[name] = counts
         print(f"{name}: {total:,} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    print("".join(f"{title:>14}" for title in ("", "accepted and")))
     print(f"{'':14}" + "".join(f"{title:>11}" for title in OUTCOMES))
     for name, counts in [*table.items(), ("all", sum(table.values(), collections.Counter()))]:
         print(f"{name:14}" + "".join(f"{counts[outcome]:>11,}" for outcome in OUTCOMES))

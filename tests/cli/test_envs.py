@@ -21,6 +21,7 @@ def test_json_carries_sizes_constraints_and_parameters(capsys):
     gather = found["point-gather"]
     assert gather["constraints"] == [
         {"name": "bombs", "limit": 0.1, "description": "bombs caught", "discount": None, "largest": 8.0}
+        | {"largest_step": 8.0}
     ]
     assert gather["parameters"]["apples"] == 2
     assert gather["action"] == {"kind": "continuous", "size": 2}

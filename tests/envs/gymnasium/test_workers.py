@@ -57,9 +57,9 @@ def wanderer(trouble=None):
 
 
 def children():
-    """The processes that this one has started and that still run."""
-    tasks = Path("/proc/self/task").iterdir()
-    return {int(pid) for task in tasks for pid in (task / "children").read_text().split()}
+    """The workers that this process has started and that still run; a browser of another test is none of them."""
+    started = {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+    return {int(pid) for pid in started if b"worker.py" in Path(f"/proc/{pid}/cmdline").read_bytes()}
 
 
 def gone(pid):
