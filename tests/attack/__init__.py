@@ -28,6 +28,5 @@ KINDS = {
     "configurations": Kind("configurations", 25),
     "flags": Kind("flags", 20),
     "environments": Kind("environments", 20),
-    # Workers belong here: environments in processes of their own that die, hang or answer nonsense.
     "kills": Kind("kills", 10),
 }

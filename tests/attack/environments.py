@@ -28,6 +28,10 @@ ERRORS = (
 )
 
 
+WITH_WORKERS = 0.04
+"""The share of attacks on the host whose environments are in processes of their own: these take a second to start."""
+
+
 def generate(rng: random.Random) -> Attack:
     """One that misbehaves in one way, on the host or on the device."""
     return (_on_host if rng.random() < 0.8 else _on_device)(rng)
@@ -86,25 +90,29 @@ def _space(rng: random.Random) -> Any:
 def _on_host(rng: random.Random) -> Attack:
     field = rng.choice(["obs", "reward", "terminated", "truncated", "info", "all"])
     moment, found, spaces = rng.randint(1, 12), _found(field, rng), (_space(rng), _space(rng))
-    what = f"on the host, in call {moment}: {field} = {str(found)[:60]!r}, spaces {spaces}"
+    workers = 2 if rng.random() < WITH_WORKERS else 0
+    n, where = max(workers, 1), f"in {workers} workers" if workers else "on the host"
+    what = f"{where}, in call {moment}: {field} = {str(found)[:60]!r}, spaces {spaces}"
 
     def act(folder: Path) -> None:
         limit = [ConstraintSpec("c", 1.0)]
-        env = from_gymnasium(lambda: Misbehaving(moment, field, found, spaces), 1, limit, horizon=5)
+        env = from_gymnasium(lambda: Misbehaving(moment, field, found, spaces), n, limit, horizon=5, workers=workers)
         discrete = isinstance(env.spec.action, corral.envs.Discrete)
-        action = np.zeros(1, int) if discrete else np.zeros((1, env.spec.action.size))
+        action = np.zeros(n, int) if discrete else np.zeros((n, env.spec.action.size))
         try:
             env.reset(0)
             for _ in range(12):
                 step = env.step(action)
                 numbers = [step.obs, step.reward, step.costs, step.final_obs]
-                if not all(np.isfinite(part).all() for part in numbers) or step.costs.shape != (1, 1):
+                if not all(np.isfinite(part).all() for part in numbers) or step.costs.shape != (n, 1):
                     raise Wrong(f"{step} was accepted")
         except ERRORS as error:
             if not isinstance(error, CorralError) and not hasattr(error, "__notes__"):
                 raise
             # Its own error, which says the environment and the call.
             raise CorralError(str(error)) from error
+        finally:
+            env.close()
 
     return Attack(what, act)
 

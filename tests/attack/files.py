@@ -17,6 +17,7 @@ from toys import BASE, stubbed
 
 from attack import odd
 from attack.judge import Attack, Wrong, new_folder
+from corral.policy import archive
 from corral.running import log, loop
 from corral.running.directory import RunDirectory
 
@@ -159,8 +160,8 @@ def rename(path: Path, rng: random.Random) -> None:
 def rewrite_with_a_right_hash(path: Path, rng: random.Random) -> None:
     """Another content, with the hash that belongs to it: an array, a header or the meta is odd."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            entries = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
+        with zipfile.ZipFile(path) as found:
+            entries = {name.removesuffix(".npy"): found.read(name) for name in found.namelist()}
     except (zipfile.BadZipFile, OSError):
         entries = {"meta": b"", "sha256": b""}
     entries.pop("sha256", None)
@@ -175,9 +176,9 @@ def rewrite_with_a_right_hash(path: Path, rng: random.Random) -> None:
     entries[name] = rng.choice(odd_ones)()
     entries["sha256"] = _npy(np.frombuffer(archive._digest(entries), np.uint8))
     how = rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-    with zipfile.ZipFile(path, "w", how) as archive:
+    with zipfile.ZipFile(path, "w", how) as made:
         for key, data in entries.items():
-            archive.writestr(f"{key}.npy", data)
+            made.writestr(f"{key}.npy", data)
 
 
 def _npy(array: np.ndarray) -> bytes:

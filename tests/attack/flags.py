@@ -19,7 +19,8 @@ ENVS = ("point-gather", "point-circle", "ant-gather", "CartPole-v1", "no.module:
 WORK = (
     *("corral.running.loop.train_into", "corral.cli.evaluate.evaluate", "corral.tabular.survey.examples.random_cmdp"),
     *("corral.cli.render.record", "corral.cli.tabular.exact_cpo", "corral.experiments.runner.run"),
-    *("corral.cli.report.write", "corral.cli.plot.plot"),
+    *("corral.cli.report.write", "corral.cli.plot.plot", "corral.cli.certify.certify", "corral.cli.export._standalone"),
+    *("corral.cli.watch.gl_backend", "corral.cli.safety_gymnasium.run"),
 )
 """Where the work of a command begins, after everything that was asked for has been checked."""
 

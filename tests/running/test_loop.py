@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from toys import BASE, SLIDE, TINY, Slide, Stub, Walk, stubbed
 
+import corral
 import corral.policy
 from corral import CorralError, envs
 from corral.algos import CPO, FPO, PDO, TRPO
@@ -452,3 +453,15 @@ def test_the_stub_depends_on_its_plan_and_state():
     one, other = (stub.iterate(state, Plan(1, 1, room))[0][0].x for room in (1, 2))
     assert one != other
     assert stub.iterate(stub.iterate(state, Plan(1, 1, 1))[0], Plan(1, 1, 1))[0][0].x != one
+
+
+def test_python_s_train_and_resume_leave_a_folder_alone_that_somebody_owns(tmp_path):
+    with stubbed():
+        loop.run(BASE, tmp_path / "there")
+    (tmp_path / "new").mkdir()
+    with lock.owned(tmp_path / "there", tmp_path / "new"):
+        with pytest.raises(CorralError, match="there is in use by process"):
+            corral.resume(tmp_path / "there", env=Walk())
+        with pytest.raises(CorralError, match="new is in use by process"):
+            corral.train(Walk(), iterations=1, batch_size=40, networks=TINY, out=tmp_path / "new")
+    assert list((tmp_path / "there").glob(".lock")) == []
