@@ -1,8 +1,14 @@
 import os
+import signal
 from pathlib import Path
 
 import jax
 import pytest
+
+# A shell that runs the tests in the background lets them ignore these signals, and so would all that they start.
+for _ignored, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_ignored) == signal.SIG_IGN:
+        signal.signal(_ignored, _usual)
 
 # Programs that several tests compile, here and in processes that they start, are compiled once, and once for all clones.
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "corral" / "xla-tests"

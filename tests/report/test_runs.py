@@ -143,9 +143,9 @@ def _words(folder):
         (_no_config, "there is no file"),
         (_odd_setting, "there is no setting speed"),
         (_short_row, "3 values for"),
-        (_binary, "is not a text file"),
+        (_binary, "line 1 is damaged: 'utf-8' codec can't decode byte 0xff"),
         (_no_returns, "no metric is called 'return'"),
-        (_words, "the column return must hold numbers"),
+        (_words, "is damaged: its column return does not hold numbers only"),
     ],
 )
 def test_a_broken_folder_is_named_in_one_line(tree, tmp_path, damage, said):
