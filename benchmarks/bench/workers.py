@@ -27,14 +27,15 @@ def fast(obs: Any, action: Any, next_obs: Any, info: dict[str, Any]) -> float:
 
 def measure(quick: bool, repeats: int, note: Note) -> Iterator[Row]:
     """Yield a row for each way, all of them measured in turns in one run."""
-    config = replace(presets.preset(ENV), batch_size=2_000 if quick else 16_000)
+    limits = {c.name: c.limit for c in LIMIT}
+    config = replace(presets.preset(ENV), batch_size=2_000 if quick else 16_000, limit=limits)
     slots, steps = make.gymnasium_slots(config), 20 if quick else 1_000
     counts = sorted({1, 2, devices.cores()})
     note(f"workers: {ENV}, {slots} copies")
     with contextlib.ExitStack() as stack:
 
         def sampled(workers: int) -> Run:
-            made = make.of_gymnasium(ENV, config, LIMIT, [fast], how=RunOptions(workers=workers))
+            made = make.of_gymnasium(ENV, config, [fast], how=RunOptions(workers=workers))
             return with_policy(config, stack.enter_context(made))[0]
 
         env = from_gymnasium(ENV, slots, LIMIT, [fast])
