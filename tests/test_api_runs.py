@@ -58,6 +58,7 @@ def test_a_run_from_python_leaves_what_the_command_line_leaves(tmp_path, capsys)
     assert printed[1].startswith("compiling")
 
 
+@pytest.mark.slow
 def test_seeds_give_a_list_of_results_and_a_folder_each(tmp_path):
     found = corral.train(Walk(), seeds=2, seed=5, out=tmp_path / "two", **WALK)
     assert [r.folder for r in found] == [tmp_path / "two" / "seed-5", tmp_path / "two" / "seed-6"]

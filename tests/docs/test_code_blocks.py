@@ -141,7 +141,7 @@ WITH_SLOW = [page for page in PAGES if any("slow" in b.marks for b in blocks(pag
 
 
 # The README trains too, and is the first that people try: it stays among the quick tests.
-LONG = ("python.md", "pitfalls.md", "your-own-algorithm.md")
+LONG = ("algorithms.md", "pitfalls.md", "python.md", "workers.md", "your-own-algorithm.md")
 
 
 @pytest.mark.parametrize(

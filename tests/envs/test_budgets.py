@@ -57,6 +57,7 @@ def test_a_gymnasium_environment_has_budgets_too():
     env.close()
 
 
+@pytest.mark.slow
 def test_any_algorithm_trains_with_budgets():
     result = corral.train(
         envs.saute(Walk()), corral.TRPO(), iterations=2, batch_size=160, networks=TINY, preset="paper"
