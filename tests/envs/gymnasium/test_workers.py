@@ -276,6 +276,17 @@ def test_without_safety_gymnasium_its_ids_get_a_hint():
         from_gymnasium("SafetyPointGoal1-v0", 1)
 
 
+def test_an_environment_without_a_space_is_named_by_its_worker():
+    def spaceless():
+        env = gymnasium.make("CartPole-v1").unwrapped
+        env.action_space = None
+        return env
+
+    with pytest.raises(CorralError, match="its action_space must be a space of Gymnasium's, got None"):
+        groups_from_gymnasium(spaceless, (1, 1), horizon=9, workers=1)
+    assert children() == set()
+
+
 def test_the_worker_s_file_runs_under_python_3_8_and_needs_nothing_but_numpy_and_gymnasium():
     text = Path(worker.__file__).read_text()
     tree = ast.parse(text, feature_version=(3, 8))

@@ -475,11 +475,11 @@ class Worker:
                 return made()
 
         self._envs = in_slots(once_aloud, sum(stop - start for start, stop in order["slots"]))
+        self._described = json.dumps(describe(self._envs[0])).encode()
 
     def serve(self) -> None:
         """Answer until told to leave, or until whoever asks is gone."""
-        text = json.dumps(describe(self._envs[0])).encode()
-        _write(self._replies[0], DONE + LENGTH.pack(len(text)) + text)
+        _write(self._replies[0], DONE + LENGTH.pack(len(self._described)) + self._described)
         while True:
             command = _read(self._commands, COMMAND.size)
             kind, group, following, seed = COMMAND.unpack(command)
