@@ -1,15 +1,14 @@
 """The same program on several devices: a process of its own, since their number is fixed when JAX starts."""
 
 import json
-import os
 import platform
-import socket
 import subprocess
 import sys
 
 import jax
 import numpy as np
 import pytest
+from toys import by_two_processes
 
 from corral import CorralError, devices
 
@@ -60,22 +59,7 @@ def run_on(count):
 @pytest.mark.slow
 def test_two_processes_draw_the_learning_curve_of_one():
     """Each has one device and half of the rows; they meet through `jax.distributed` on the loopback interface."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", RUN, "2", "together"],
-            env=os.environ | {"CORRAL_COORDINATOR": address, "CORRAL_PROCESSES": "2", "CORRAL_PROCESS": str(i)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for i in range(2)
-    ]
-    said = [process.communicate(timeout=600) for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
-    first, second = (json.loads(out.splitlines()[-1]) for out, _ in said)
+    first, second = by_two_processes(RUN, "2", "together")
     assert first == second
     assert first["pieces"] == ["(2, 600, 29)"]
     np.testing.assert_allclose(first["found"], run_on(1)["found"], rtol=2e-3, atol=2e-4)

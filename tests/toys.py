@@ -1,7 +1,12 @@
-"""Small environments that several tests share."""
+"""Small environments and programs that several tests share."""
 
 import contextlib
 import functools
+import json
+import os
+import socket
+import subprocess
+import sys
 import time
 import unittest.mock
 from typing import NamedTuple
@@ -190,3 +195,23 @@ def stubbed():
         unittest.mock.patch.object(make, "from_config", return_value=unittest.mock.MagicMock(spec=Sampler)),
     ):
         yield
+
+
+def by_two_processes(program, *arguments):
+    """What each of two processes that run a program together prints last; they meet on the loopback interface."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            env=os.environ | {"CORRAL_COORDINATOR": address, "CORRAL_PROCESSES": "2", "CORRAL_PROCESS": str(i)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    said = [process.communicate(timeout=600) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    return [json.loads(out.splitlines()[-1]) for out, _ in said]

@@ -1,13 +1,12 @@
 """Host environments of several processes: each plays its lanes, and all learn from the same batch."""
 
 import json
-import os
-import socket
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from toys import by_two_processes
 
 from corral.envs.contract import Box, ConstraintSpec, Discrete, EnvSpec
 from corral.errors import CorralError
@@ -111,22 +110,7 @@ print(json.dumps({"found": found, "lanes": lanes}))
 
 @pytest.mark.slow
 def test_two_processes_step_a_lane_each_and_learn_what_one_learns():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", RUN, "together"],
-            env=os.environ | {"CORRAL_COORDINATOR": address, "CORRAL_PROCESSES": "2", "CORRAL_PROCESS": str(i)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for i in range(2)
-    ]
-    said = [process.communicate(timeout=600) for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
-    first, second = (json.loads(out.splitlines()[-1]) for out, _ in said)
+    first, second = by_two_processes(RUN, "together")
     assert first == second
     assert first["lanes"] == 1
     alone = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, timeout=600, check=True)

@@ -96,11 +96,11 @@ class Local(NamedTuple):
         jacobian = jax.jacrev(self.surrogates)(self.flat.theta)
         return jacobian[0], jacobian[1:].T
 
-    def gradients_of_halves(self) -> tuple[Float[Array, "p k"], Float[Array, "p k"]]:
-        """[g, B] of each half, doubled: their mean is [g, B] of the batch; then B of the far-sighted costs, if any."""
+    def gradients_of_halves(self, far: bool = False) -> tuple[Float[Array, "p k"], Float[Array, "p k"]]:
+        """[g, B] of each half, doubled: their mean is that of the batch; with `far`, then B of far-sighted costs, if any."""
         halves, s = self.halves, self.samples
         assert halves is not None, "this batch is not split"
-        costs = s.cost_advantage if s.far is None else jnp.concatenate([s.cost_advantage, s.far], axis=1)
+        costs = jnp.concatenate([s.cost_advantage, s.far], axis=1) if far and s.far is not None else s.cost_advantage
 
         def both(theta: Float[Array, " p"]) -> Float[Array, "2 k"]:
             return jnp.stack([self._surrogates(theta, 1 + sign * halves.sign, costs) for sign in (1, -1)])
@@ -200,7 +200,7 @@ def judged(local: Local, objective: Float[Array, " c"], constrained: bool) -> Ju
             g, B = objective[0] * g + B @ objective[1:], B[:, :0]
         return Judged(*restricted(local, g, B))
     c = len(objective)
-    Ga, Gb = local.gradients_of_halves()
+    Ga, Gb = local.gradients_of_halves(far=constrained)
     Ja, Jb = Ga[:, c:], Gb[:, c:]
     # The objective's column is that of the weighted sum; the costs keep theirs.
     weighted = jnp.eye(c).at[:, 0].set(objective)
@@ -212,7 +212,7 @@ def judged(local: Local, objective: Float[Array, " c"], constrained: bool) -> Ju
     halves = local.halves
     terms = crossfit.terms(V, (Ga, Gb), halves.signal.relative[:k, :k], halves.rate, halves.balance)
     far, terms_seen = halves.signal.reach, terms.honest
-    if constrained and Ja.shape[1]:
+    if Ja.shape[1]:
         reach = crossfit.reach(
             (V[0][:, 1:], V[1][:, 1:]),
             (Ja, Jb),

@@ -78,11 +78,10 @@ class Recorder(abc.ABC):
 
 
 class InMemory(Recorder):
-    """Keeps the rows and the newest state in memory."""
+    """Keeps the rows in memory."""
 
     def __init__(self) -> None:
         self.rows: list[list[Row]] = []
-        self.now: Position | None = None
 
     def logged_runs(self, trainer: Trainer, done: int) -> list[LoggedRun]:
         """As the contract says; nobody can go on with these runs, so that their ids are new ones."""
@@ -90,13 +89,11 @@ class InMemory(Recorder):
 
     def start(self, trainer: Trainer, note: Callable[[str], None]) -> Position:
         """Start from an untrained policy."""
-        self.now = Position(trainer.initial(), None, 0)
-        return self.now
+        return Position(trainer.initial(), None, 0)
 
     def record(self, rows: list[Row], now: Position) -> None:
-        """Keep rows and state."""
+        """Keep the rows."""
         self.rows.append(rows)
-        self.now = now
 
 
 class OnDisk(Recorder):
