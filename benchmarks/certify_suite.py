@@ -4,10 +4,12 @@
 
 FOLDER holds runs, such as those of `corral train ant-velocity --out FOLDER/ant`. Each policy gets `certificate.json`
 beside it; one that has a certificate which still holds, with as many episodes and the same confidence, is not certified
-again.
+again. A run that is not finished is left out, and named on stderr: its last checkpoint is not the policy that it will
+end with.
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 from corral.certificates.certificate import Certificate
@@ -29,6 +31,9 @@ def main() -> None:
     )
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
     for run in RunDirectory.find_all(given.folder):
+        if not run.finished:
+            print(f"{run} is not finished, and left out", file=sys.stderr, flush=True)
+            continue
         for row in _rows(run.path.relative_to(given.folder), certified(run, given.episodes, given.confidence)):
             print(row, flush=True)
 

@@ -4,9 +4,9 @@ Importing `corral` is cheap: it registers Corral's environments with Gymnasium a
 below load their modules, and JAX, on first use.
 """
 
+import os
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -98,6 +98,6 @@ try:
     import_module("corral.envs.gymnasium.ids").register_with_gymnasium()  # imports neither JAX nor Gymnasium
 except KeyboardInterrupt:
     # Ctrl-C while the command itself is being loaded: no module of ours can catch it later.
-    if Path(sys.argv[0]).name == "corral" or sys.orig_argv[1:3] == ["-m", "corral"]:
+    if os.path.basename(sys.argv[0]) == "corral" or sys.orig_argv[1:3] == ["-m", "corral"]:
         raise SystemExit(130) from None
     raise

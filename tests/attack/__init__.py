@@ -2,6 +2,7 @@
 
 `make attack` makes 10,000 and prints a table; `make test` makes 100 of each kind. An attack is known by its kind and its
 number, so that one of them can be made again: `make attack ARGS="--only files --first 4711 --count 1 --show"`.
+`make attack ARGS="--only real-kills --count 40"` kills about a hundred processes that really train.
 """
 
 from collections.abc import Callable
@@ -30,3 +31,5 @@ KINDS = {
     "environments": Kind("environments", 20),
     "kills": Kind("kills", 10),
 }
+REAL_KILLS = {"real-kills": Kind("real_kills", 100)}
+"""Of real training, in processes: minutes instead of milliseconds, so only where they are asked for."""

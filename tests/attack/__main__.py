@@ -5,7 +5,7 @@ import collections
 import sys
 import time
 
-from attack import KINDS
+from attack import KINDS, REAL_KILLS, real_kills
 from attack.judge import OUTCOMES, carry_out
 
 BAD = ("traceback", "hang", "wrong")
@@ -15,11 +15,11 @@ def main() -> int:
     """Make the attacks; 1 if any had a bad end."""
     parser = argparse.ArgumentParser(prog="make attack")
     parser.add_argument("--count", type=int, default=10_000, help="attacks of all kinds together")
-    parser.add_argument("--only", choices=list(KINDS), help="one kind")
+    parser.add_argument("--only", choices=[*KINDS, *REAL_KILLS], help="one kind")
     parser.add_argument("--first", type=int, default=0, help="number of the first attack of each kind")
     parser.add_argument("--show", action="store_true", help="print every attack and what came of it")
     given = parser.parse_args()
-    chosen = {given.only: KINDS[given.only]} if given.only else KINDS
+    chosen = {given.only: (KINDS | REAL_KILLS)[given.only]} if given.only else KINDS
     shares = sum(kind.share for kind in chosen.values())
     table, failures = {}, []
     for name, kind in chosen.items():
@@ -36,6 +36,8 @@ def main() -> int:
     print(f"{'':14}" + "".join(f"{title:>11}" for title in OUTCOMES))
     for name, counts in [*table.items(), ("all", sum(table.values(), collections.Counter()))]:
         print(f"{name:14}" + "".join(f"{counts[outcome]:>11,}" for outcome in OUTCOMES))
+    for scenario, kills in real_kills.landed.items():
+        print(f"processes killed, {scenario}: {kills}")
     return 1 if failures else 0
 
 

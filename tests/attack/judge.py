@@ -18,7 +18,7 @@ OUTCOMES = ("clean", "right", "traceback", "hang", "wrong")
 """Refused in a line; accepted, with the right result; a traceback; no end; accepted, with a wrong result."""
 
 SECONDS = 30
-"""After which an attack counts as hanging; all take a fraction of a second."""
+"""After which an attack counts as hanging; all but real kills take a fraction of a second."""
 
 
 class Wrong(Exception):
@@ -35,6 +35,8 @@ class Attack(NamedTuple):
     what: str
     act: Callable[[Path], None]
     """Raises CorralError or OSError where the attack was refused; returns where it was accepted and all is right."""
+    seconds: float | None = None
+    """After which it counts as hanging; None: `SECONDS`."""
 
 
 class Result(NamedTuple):
@@ -53,7 +55,11 @@ def carry_out(generate: Generator, kind: str, number: int) -> Result:
     attack = generate(random.Random(f"{kind} {number}"))
     folder = new_folder()
     try:
-        with _alarm(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with (
+            _alarm(attack.seconds or SECONDS),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
             attack.act(folder)
         return Result("right", attack.what, "")
     except Hangs:
@@ -77,12 +83,12 @@ def new_folder() -> Path:
 
 
 @contextlib.contextmanager
-def _alarm() -> Iterator[None]:
+def _alarm(seconds: float) -> Iterator[None]:
     def ring(*_: object) -> None:
         raise Hangs
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:

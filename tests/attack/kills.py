@@ -11,7 +11,7 @@ import json
 import random
 import shutil
 import unittest.mock
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,15 +81,20 @@ def generate(rng: random.Random) -> Attack:
                 now = killed(work, now, folder / str(k), seeds, int(moment * calls), share)
                 work = go_on
             work(now, seeds)
-        for run in [""] if seeds else GRID:
-            require_same(whole / run, now / run)
-        # A grid leaves finished runs alone, and with them the lock of a process that was killed after finishing one.
-        hidden = [path for path in now.rglob(".*") if seeds or path.name != lock.FILE]
-        if hidden:
-            raise Wrong(f"{', '.join(map(str, hidden))} stayed behind")
+        require_as_if_never_killed(whole, now, None if seeds else GRID)
 
     often = f", killed {len(moments)} times" if len(moments) > 1 else ", killed"
     return Attack(f"{name}{often} at {', '.join(f'{100 * m:.0f}%' for m in moments)} of its system calls", act)
+
+
+def require_as_if_never_killed(whole: Path, other: Path, runs: Sequence[str] | None) -> None:
+    """Raise `Wrong` unless both folders hold the same results and nothing of a kill stayed behind; `runs` are a grid's."""
+    for run in [""] if runs is None else runs:
+        require_same(whole / run, other / run)
+    # A grid leaves finished runs alone, and with them the lock of a process that was killed after finishing one.
+    hidden = [path for path in other.rglob(".*") if runs is None or path.name != lock.FILE]
+    if hidden:
+        raise Wrong(f"{', '.join(map(str, hidden))} stayed behind")
 
 
 class Unrecorded(provenance.Session):

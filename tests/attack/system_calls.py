@@ -2,6 +2,9 @@
 
 import contextlib
 import os
+import signal
+import stat
+import threading
 import unittest.mock
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +31,35 @@ def _told(name: str, true: Callable[..., Any], happens: Happens) -> Callable[...
         return true(*given, **named)
 
     return told
+
+
+def to_a_process(name: str, given: tuple[Any, ...]) -> bool:
+    """Whether a call writes to the pipe of another process: it changes no file."""
+    return name == "write" and stat.S_ISFIFO(os.fstat(given[0]).st_mode)
+
+
+def kill_at(number: int, counts: Callable[[str, tuple[Any, ...]], bool], delay: float = 0.0) -> Happens:
+    """SIGKILL for this process at the call of this number, from 0 on, among those that count, or so many seconds later.
+
+    A kill without delay falls into the call: of what it would write the first half is written.
+    """
+    left = number
+
+    def happens(name: str, given: tuple[Any, ...]) -> None:
+        nonlocal left
+        if not counts(name, given):
+            return
+        left -= 1
+        if left == -1 and delay:
+            timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL))
+            timer.daemon = True
+            timer.start()
+        elif left == -1:
+            if name == "write" and not to_a_process(name, given):
+                os.pwrite(given[0], given[1][: len(given[1]) // 2], os.fstat(given[0]).st_size)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return happens
 
 
 def torn(name: str, given: tuple[Any, ...], share: float) -> Callable[[Path, Path], None] | None:

@@ -81,6 +81,27 @@ def test_the_figures_share_their_runs():
     assert total == 50 + 120 + 40 + 30 + 60 + 30
 
 
+def test_seeds_are_counted_from_the_first_of_a_scale(tmp_path):
+    path = tmp_path / "later.toml"
+    path.write_text(
+        'title = "Later seeds"\nenvironments = ["point-gather"]\n[[runs]]\nlabel = "CPO"\n'
+        "[scale.tiny]\nseeds = 2\nfirst_seed = 10\n"
+    )
+    later = spec.load(path)
+    seeds_of = lambda **options: [job.config.seed for job in plan.jobs(later, "tiny", tmp_path, **options)]  # noqa: E731
+    assert seeds_of() == [10, 11]
+    assert seeds_of(seeds=3) == [10, 11, 12]
+
+
+def test_velocity_and_benchmark_share_the_runs_of_cpo_on_seeds_that_nothing_was_chosen_on():
+    velocity, benchmark = (
+        {job.folder: job.config.seed for job in plan.jobs(spec.paper(name), "paper", Path("out"))}
+        for name in ("velocity", "benchmark")
+    )
+    assert set(velocity.values()) == set(range(10, 15))
+    assert len(velocity.keys() & benchmark.keys()) == 6 * 3  # six robots, the first three of five seeds
+
+
 def test_merging_keeps_the_longest_of_the_same_run(job_of):
     short, long = job_of(iterations=2), job_of(iterations=9)
     assert [job.config.iterations for job in plan.merge([[short], [long]])] == [9]

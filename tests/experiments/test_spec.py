@@ -28,7 +28,7 @@ def test_a_file_says_what_is_run(small):
     assert small.runs[1].algo == PDO(7.0)
     assert small.column("point-circle") == "shaped_cost"
     assert small.column("point-gather") == "cost"
-    assert small.scales["tiny"]["point-circle"] == spec.Size(2, 3, 100)
+    assert small.scales["tiny"]["point-circle"] == spec.Size(seeds=2, iterations=3, batch_size=100)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +94,7 @@ def test_a_file_says_what_is_run(small):
         ),
         ("seeds = 2", "seed = 2", "there is no key scale.tiny.seed; did you mean seeds?"),
         ("seeds = 2", "seeds = 0", "scale.tiny: seeds must be at least 1, got 0"),
+        ("seeds = 2", "first_seed = -1", "scale.tiny: first_seed must be within 0 and 10⁹, got -1"),
         (
             "seeds = 2",
             "task = { max_step = 9 }",

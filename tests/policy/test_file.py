@@ -179,3 +179,18 @@ assert "corral/AntCircle-v0" in gymnasium.registry
 """
     subprocess.run([sys.executable, "-c", script], check=True)
     assert "corral/PointGather-v0" in gymnasium.registry
+
+
+def test_acting_imports_no_module_that_is_slow_to_import_and_not_needed(tmp_path):
+    """What NumPy itself imports is there anyway; of the rest, these took more than half of the start."""
+    policy, sizes = made(KINDS["box"])
+    standalone.write(tmp_path / "p.npz", policy, KINDS["box"], sizes, None)
+    script = """
+import sys, numpy
+before = set(sys.modules)
+import corral.policy
+corral.policy.load(sys.argv[1])(numpy.zeros(5))
+slow = {"zipfile", "pathlib", "shutil", "urllib.parse", "importlib.util", "dataclasses"} & (set(sys.modules) - before)
+assert not slow, slow
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "p.npz")], check=True)

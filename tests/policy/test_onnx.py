@@ -1,7 +1,9 @@
 """ONNX models: they act as the policy does, in onnx's own reference and in onnxruntime, and say what they are."""
 
 import json
+import re
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -100,3 +102,21 @@ def test_without_onnx_the_error_says_what_to_install(load, monkeypatch):
     monkeypatch.setattr(export, "import_module", absent)
     with pytest.raises(CorralError, match=r"pip install 'corral\[onnx\]'"):
         export.model(policy)
+
+
+def test_the_model_has_what_the_c_plus_plus_and_ros_programs_of_the_page_name(load, runtime):
+    """Neither program runs here: their names, one row of float32 in and one action out are what can be tested."""
+    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
+    (cpp,), (ros,) = (re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("cpp", "py"))
+    (given,), (taken,) = (re.findall(rf'{what}\[\] = {{"(\w+)"}}', cpp) for what in ("inputs", "outputs"))
+    assert f'run(["{taken}"], {{"{given}": obs[None]}})' in ros
+    policy = load("bounded box")
+    data = export.model(policy)
+    graph = onnx.load_from_string(data).graph
+    assert [value.name for value in graph.input] == [given]
+    place = [value.name for value in graph.output].index(taken)
+    obs = np.full(policy.observation_size, 0.5, np.float32)
+    action = export.session(data)[0]({given: obs[None]})[place]
+    assert action.dtype == np.float32
+    assert action.shape == (1, *policy(obs).shape)
+    np.testing.assert_allclose(action[0], policy(obs), atol=1e-5)

@@ -279,6 +279,8 @@ class HostEnv(abc.ABC):
     only_began: np.ndarray | None = None
     """(N,) bool, of an environment that needs a step to start a slot's next episode: where the last one was such a step. It
     earned and cost nothing, and `obs` is the first observation. None: ended slots start at once."""
+    compiled = False
+    """Whether `step_and_ask` is one compiled call. Otherwise a small policy is asked in NumPy after `step`: faster."""
 
     @abc.abstractmethod
     def reset(self, seed: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from corral.config import Config, as_tuple
+from corral.config import Config
 from corral.experiments.spec import Experiment
 from corral.running.directory import RunDirectory
 
@@ -47,10 +47,15 @@ class Job:
 def slug(config: Config) -> str:
     """The name of a configuration: the algorithm with its numbers, and the start of its hash."""
     numbers = "".join(
-        f"-{name}{','.join(f'{x:g}' if isinstance(x, int | float) else str(x) for x in as_tuple(value))}"
+        f"-{name}{','.join(map(_brief, value if isinstance(value, tuple) else (value,)))}"
         for name, value in _differences(config.algo, type(config.algo)()).items()
     )
     return f"{config.algo.name}{numbers}-{config_hash(config)[:8]}"
+
+
+def _brief(value: Any) -> str:
+    """A parameter in a name: numbers short, true as 1, words as they are."""
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
 def config_hash(config: Config) -> str:
@@ -90,7 +95,8 @@ def jobs(
         for entry in experiment.entries(env):
             config = experiment.config(entry, env, scale)
             folder = run_folder(out, config)
-            for seed in range(seeds or experiment.scales[scale][env].seeds):
+            size = experiment.scales[scale][env]
+            for seed in range(size.first_seed, size.first_seed + (seeds or size.seeds)):
                 own = replace(config, seed=seed, iterations=iterations or config.iterations)
                 made.append(Job(own, folder.seed(seed).path, entry.label))
     return made

@@ -82,7 +82,9 @@ class Size:
     """How large an experiment is in one environment."""
 
     seeds: int = 1
-    """Number of seeds of every run: 0, 1, …"""
+    """Number of seeds of every run: first_seed, first_seed + 1, …"""
+    first_seed: int = 0
+    """The first of them: results are judged on seeds that no setting was chosen on."""
     iterations: int | None = None
     """Updates; None: the preset's."""
     batch_size: int | None = None
@@ -96,6 +98,7 @@ class Size:
             require(value is None or value >= 1, f"{name} must be at least 1, got {brief(value)}")
             most = MOST_SEEDS if name == "seeds" else 10**9
             require(value is None or value <= most, f"{name} must be at most {most:,}, got {brief(value)}")
+        require(0 <= self.first_seed <= 10**9, f"first_seed must be within 0 and 10⁹, got {brief(self.first_seed)}")
 
 
 @dataclass(frozen=True)

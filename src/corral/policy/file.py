@@ -10,8 +10,8 @@ actions and how they are mapped onto what the environment takes.
 
 import hashlib
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +39,14 @@ def silu(x: np.ndarray) -> np.ndarray:
 
 
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"tanh": np.tanh, "relu": relu, "elu": elu, "silu": silu}
+
+
+def layers(x: np.ndarray, weights: Sequence[np.ndarray], biases: Sequence[np.ndarray], activation: str) -> np.ndarray:
+    """What fully connected layers make of rows; the last one has no activation."""
+    f = ACTIVATIONS[activation]
+    for W, b in zip(weights[:-1], biases[:-1], strict=True):
+        x = f(x @ W + b)
+    return x @ weights[-1] + biases[-1]
 
 
 class Policy(NamedTuple):
@@ -97,10 +105,7 @@ class Policy(NamedTuple):
         if self.mean is not None and self.deviation is not None:
             clip = np.float32(self.about["normalizer"]["clip"])
             x = np.clip((x - self.mean) / self.deviation, -clip, clip)
-        f = ACTIVATIONS[self.about["network"]["activation"]]
-        for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            x = f(x @ W + b)
-        return x @ self.weights[-1] + self.biases[-1]
+        return layers(x, self.weights, self.biases, self.about["network"]["activation"])
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """(a,) what the environment takes at least and at most of each number of an action; infinite where nothing is
@@ -126,9 +131,10 @@ def _bounds(numbers: Sequence[float | None], missing: float) -> np.ndarray:
     return np.asarray([missing if x is None else x for x in numbers], np.float32)
 
 
-def load(path: Path | str) -> Policy:
+def load(path: str | os.PathLike[str]) -> Policy:
     """The policy in a policy file, verified: `policy.npz` of a run, or what `Result.save` wrote."""
-    data = Path(path).read_bytes()
+    with open(path, "rb") as file:
+        data = file.read()
     arrays, meta = archive.parse(data, str(path))
     about = meta.get("policy")
     if about is None:

@@ -1,4 +1,4 @@
-"""Rollouts of host environments: threads step the robots; one compiled call judges a step and draws the next actions."""
+"""Rollouts of host environments: threads step the robots, and the policy is asked in a compiled call or in NumPy."""
 
 import itertools
 import threading
@@ -12,12 +12,13 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from corral import devices
-from corral.envs.contract import EnvSpec, HostEnv, action_shape, asked
+from corral.envs.contract import EnvSpec, HostEnv, HostStep, action_shape, asked
 from corral.errors import CorralError, require
 from corral.learning import distributions
 from corral.learning.estimate import Batch
 from corral.learning.networks import Policy
 from corral.rollout import shapes as plans
+from corral.rollout.plain import plain
 from corral.rollout.processes import Lanes, exchange
 from corral.rollout.sampler import Order, Sampler, keys, spread, take
 from corral.rollout.shapes import Plan
@@ -210,11 +211,20 @@ def _play(
     arrays, structure = jax.tree.flatten(policy)
     ask = _Question(structure, distributions.mode if deterministic else distributions.act)
     chance: Iterator[tuple[Any, ...]] = itertools.repeat(()) if deterministic else _noises(policy, obs, play)
-    action = np.asarray(asked(ask, obs, arrays, *next(chance)))
+    quick = None if env.compiled else plain(policy)
+
+    def advance(action: np.ndarray) -> tuple[HostStep, np.ndarray]:
+        """The outcome of the actions, and those that follow."""
+        if quick is None:
+            return env.step_and_ask(action, active, started < episodes, ask, arrays, *next(chance))
+        out = env.step(action, active, started < episodes)
+        return out, quick(out.obs, *next(chance))
+
+    action = np.asarray(asked(ask, obs, arrays, *next(chance))) if quick is None else quick(obs, *next(chance))
     for _ in range(limit):
         if over.is_set():
             raise _Dropped
-        out, following = env.step_and_ask(action, active, started < episodes, ask, arrays, *next(chance))
+        out, following = advance(action)
         stepped = active if env.only_began is None else active & ~env.only_began
         ended = stepped & (out.terminated | out.truncated)
         log.append(

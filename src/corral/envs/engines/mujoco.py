@@ -28,6 +28,8 @@ _FEW = 8
 class ThreadedEnv(HostEnv):
     """N robots on MuJoCo's C engine and `threads` threads (None: one per core)."""
 
+    compiled = True
+
     def __init__(self, scenario: Scenario, num_envs: int, threads: int | None = None) -> None:
         self.spec = scenario.spec
         self.num_envs = num_envs

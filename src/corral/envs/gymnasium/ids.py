@@ -6,7 +6,6 @@ is imported already, else as soon as it is. Only strings are registered: JAX is 
 
 import sys
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from typing import Any
 
 # The name in Gymnasium -> the name in Corral's own registry
@@ -48,6 +47,8 @@ class _WhenImported:
         """As Python's import asks it."""
         if fullname != "gymnasium":
             return None
+        from importlib.util import find_spec  # here: a program that only acts starts without it
+
         sys.meta_path.remove(self)
         spec = find_spec(fullname)
         if spec is not None and spec.loader is not None:

@@ -343,7 +343,8 @@ class Copies:
         """Write what the steps of the active copies returned into their rows; the copies whose episodes are over."""
         rows, name, over, values = self._rows, self._name, [], []
         for self.at, each in zip(active, returned):
-            values.append(five(name, each))
+            usual = type(each) is tuple and len(each) == 5 and type(each[4]) is dict
+            values.append(each if usual else five(name, each))
         seen, rewards, terminations, truncations, infos = zip(*values)
         self._see(active, seen)
         rows.reward[active] = self._numbers("reward", "the reward", active, rewards)
@@ -351,11 +352,14 @@ class Copies:
             costs = self._costs(active, actions, seen, infos)
             for k, what in enumerate(self._priced):
                 rows.costs[active, k] = self._numbers("costs", what, active, [each[k] for each in costs])
-        for self.at, terminated, truncated in zip(active, terminations, truncations):
-            i = self.at
+        steps, horizon = self._steps, self._horizon
+        for i, terminated, truncated in zip(active, terminations, truncations):
+            steps[i] += 1
+            if terminated is False and truncated is False and steps[i] < horizon:
+                continue
+            self.at = i
             terminated, truncated = flag(name, "terminated", terminated), flag(name, "truncated", truncated)
-            self._steps[i] += 1
-            if terminated or truncated or self._steps[i] >= self._horizon:
+            if terminated or truncated or steps[i] >= horizon:
                 rows.terminated[i], rows.truncated[i] = terminated, not terminated
                 over.append(i)
         return over
@@ -416,14 +420,17 @@ class Copies:
     def _costs(self, slots: list[int], actions: Any, seen: Any, infos: Any) -> list[list[Any]]:
         """The costs of the steps of these copies, one per constraint."""
         found = []
-        for self.at, obs, info in zip(slots, seen, infos):
-            if self._prices is None:
+        if self._prices is None:
+            for self.at, info in zip(slots, infos):
                 found.append(reported(self._name, self._names, info))
-            else:
-                before, action = self._latest[self.at], actions[self.at]
-                with noted(self._name, "cost function"):
-                    found.append([price(before, action, obs, info) for price in self._prices])
-                self._latest[self.at] = self._kept(obs)
+            return found
+        latest, prices = self._latest, self._prices
+        with noted(self._name, "cost function"):
+            for self.at, obs, info in zip(slots, seen, infos):
+                before, action = latest[self.at], actions[self.at]
+                found.append([price(before, action, obs, info) for price in prices])
+        for i, obs in zip(slots, seen):
+            latest[i] = self._kept(obs)
         return found
 
     def _require_finite(self) -> None:
