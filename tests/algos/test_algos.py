@@ -97,11 +97,8 @@ def test_the_calibrated_limit_is_the_one_the_step_aims_at(update, float64):
 
 def test_a_noisy_batch_is_believed_as_far_as_expectations_have_missed_before(update, float64):
     """K = 1 − se²/S by hand, with S ← S + ¼((J − e)² − S); without calibration a batch is all there is."""
-    known = (
-        CPO(memory=True)
-        .init(1)
-        ._replace(value=jnp.asarray([2.0]), aimed=jnp.asarray([-0.5]), surprise=jnp.asarray([4.0]))
-    )
+    known = CPO(memory=True).init(1)._replace(aimed=jnp.asarray([-0.5]))
+    known = known._replace(memory=known.memory._replace(value=jnp.asarray([2.0]), surprise=jnp.asarray([4.0])))
     for value, se, believed in (
         (2.5, 0.9, 1.5 + (1 - 0.81 / 3.25)),  # e = 1.5, a miss of 1, S = 4 + ¼(1 − 4)
         (2.5, 3.0, 1.5 + 0.2),  # 1 − 9/3.25 < 0: the least weight
@@ -109,13 +106,35 @@ def test_a_noisy_batch_is_believed_as_far_as_expectations_have_missed_before(upd
     ):
         constraints = standing(value, 3.0)._replace(se=jnp.asarray([se]))
         state, _ = update(CPO(calibration=0.25), known, make_problem(), constraints)
-        np.testing.assert_allclose(state.value, believed)
+        np.testing.assert_allclose(state.memory.value, believed)
         # A miss counts as far as it is believed.
         np.testing.assert_allclose(state.excess, 0.25 * (believed - 1.5))
         plain, _ = update(CPO(calibration=0.0), known, make_problem(), constraints)
-        np.testing.assert_allclose(plain.value, value)
+        np.testing.assert_allclose(plain.memory.value, value)
     first, _ = update(CPO(calibration=0.25), known, make_problem(), constraints._replace(comparable=jnp.asarray(False)))
-    np.testing.assert_allclose(first.value, 2.5)
+    np.testing.assert_allclose(first.memory.value, 2.5)
+
+
+def test_steps_are_shorter_while_predicted_costs_are_wrong(update, float64):
+    """By hand: d = 3 tolerates an error of 0.6, and E ← E + ¼((J − e)² − 2se² − E); δ is multiplied by exp(0.1(1 − √E/0.6)),
+    which is e^−0.1 at least and e^0.05 at most, and stays within [1/16, 1]."""
+    known, problem = CPO(memory=True).init(1), make_problem()
+
+    def after(radius, miss, se=0.0, error=0.0, comparable=True):
+        memory = known.memory._replace(
+            value=jnp.asarray([2.0]), error=jnp.asarray([error]), radius=jnp.asarray(radius, jnp.float64)
+        )
+        constraints = standing(2.0 + miss, 3.0, comparable=comparable)._replace(se=jnp.asarray([se]))
+        state, step = update(CPO(calibration=0.25), known._replace(memory=memory), problem, constraints)
+        assert step.kl <= float(state.memory.radius) * DELTA
+        return float(state.memory.radius)
+
+    np.testing.assert_allclose(after(0.5, 0.8), 0.5 * np.exp(0.1 * (1 - 0.4 / 0.6)))  # E = ¼ · 0.64 = 0.4²
+    np.testing.assert_allclose(after(0.5, 0.8, se=0.1, error=0.5), 0.5 * np.exp(0.1 * (1 - np.sqrt(0.53) / 0.6)))
+    np.testing.assert_allclose([after(0.5, 8.0), after(0.5, 0.0)], [0.5 * np.exp(-0.1), 0.5 * np.exp(0.05)])
+    np.testing.assert_allclose([after(0.99, 0.0), after(0.0626, 8.0)], [1, 1 / 16])
+    assert after(0.5, 8.0, comparable=False) == 0.5  # nothing was expected yet
+    assert after(0.5, 8.0, se=8.0) == 0.5 * np.exp(0.05)  # noise is no error
 
 
 def test_a_margin_aims_standard_errors_below_the_limit(update, float64):

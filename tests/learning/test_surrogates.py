@@ -328,3 +328,19 @@ def test_what_an_update_reports_is_what_the_search_found(searching, float64):
         np.testing.assert_allclose(step.promised, problem.surrogates(theta)[1:], rtol=1e-9)
         np.testing.assert_allclose(step.kl, problem.kl(theta), rtol=1e-9)
         assert (step.promised[0] < 0) == moved
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-30])
+def test_relative_damping_turns_directions_and_does_not_shorten_steps(size, float64):
+    # Directions (H + μκI)⁻¹[g, B] with κ = gᵀHg/gᵀg, by dense matrices, whatever the units of g; lengths from H alone.
+    problem = Problem(cg_iterations=200, relative_damping=0.3)
+    g, B = problem.local.gradients()
+    H = problem.fisher()
+    shifted = H + 0.3 * (g @ H @ g) / (g @ g) * np.eye(len(g))
+    made, _ = surrogates.restricted(problem.local, size * g, B)
+    basis = np.asarray(made.basis)
+    np.testing.assert_allclose(basis.T @ H @ basis, np.eye(3), atol=1e-6)
+    directions = np.linalg.solve(shifted, np.column_stack([g, B]))
+    np.testing.assert_allclose(basis @ (basis.T @ H @ directions), directions, rtol=1e-5, atol=1e-7)
+    plain, _ = surrogates.restricted(Problem(cg_iterations=200).local, g, B)
+    assert float(made.q) / size**2 < 0.999 * float(plain.q)  # H⁻¹g itself is not in the span any more

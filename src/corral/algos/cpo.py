@@ -8,7 +8,8 @@ With `trust.honest` the linear terms are cross-fitted (`corral.trust_region.cros
 steps that the other half computed, in the subproblem and in the line search.
 
 **Calibration** (ours, off in the paper's settings) lowers the limit by what costs come to above what was expected of them;
-with a **memory** a noisy batch is not believed all that it says (`corral.learning.calibration`).
+with a **memory** a noisy batch is not believed all that it says, and steps are shorter while predicted costs are wrong
+(`corral.learning.calibration`).
 
 **The margin** (ours, off by default) aims at d − ē − z·(standard error of J_C), so that J_C is under d with the confidence
 that z stands for in each batch, instead of on average.
@@ -35,10 +36,9 @@ class State(NamedTuple):
     """What CPO remembers between updates."""
 
     excess: Float[Array, " m"]
-    """As in `calibration.Expectation`, whose fields are the first four."""
+    """As in `calibration.Expectation`, whose fields are the first three."""
     aimed: Float[Array, " m"]
-    value: Float[Array, " m"] | None = None
-    surprise: Float[Array, " m"] | None = None
+    memory: calibration.Memory | None = None
     repaired: Bool[Array, " m"] | None = None
     """Which costs are being brought below their limits; None without hysteresis."""
 
@@ -54,8 +54,8 @@ class CPO(Algorithm):
     """Rate of the running average of (realised − aimed) change of each cost, taken off its limit; 0: the paper's CPO.
     None leaves it to the preset: 0 in `paper`, 0.1 in `corral`."""
     memory: bool | None = field(default=None, metadata={"saved_as": False})
-    """Believe a mean of a batch's cost and of what was expected of it, which is less noisy; needs calibration.
-    None leaves it to the preset: on in `corral`."""
+    """Believe a mean of a batch's cost and of what was expected of it, which is less noisy, and shorten steps while what is
+    expected is wrong; needs calibration. None leaves it to the preset: on in `corral`."""
     margin: float = 0.0
     """z: aim this many standard errors of the mean cost below the limit (1.64: for 95% of the batches)."""
     hysteresis: bool = False
@@ -79,15 +79,17 @@ class CPO(Algorithm):
     def update(self, state: State, local: Local, constraints: ConstraintValues) -> tuple[State, Step]:
         """One CPO step."""
         rate: Any = 0.0 if self.calibration is None else self.calibration
-        before = Expectation(*state[:4])
+        before = Expectation(*state[:3])
         value, se, known = calibration.meet(before, constraints, rate)
+        if known.memory is not None:
+            local = local._replace(radius=known.memory.radius)
         limit = constraints.limit - known.excess - self.margin * se
         c = value - limit
 
         objective = surrogates.unit(len(c))
         here = surrogates.judged(local, objective, constrained=True)
         problem = here.problem
-        solution = dual.solve(problem.q, problem.r, problem.S, c, local.trust.delta)
+        solution = dual.solve(problem.q, problem.r, problem.S, c, local.delta)
         # From outside the limits even the best feasible step may have to give up reward, so no gain is asked of it.
         recovering = solution.case >= Case.FEASIBLE_RECOVERY
         z = problem.coordinates(solution)
@@ -100,7 +102,7 @@ class CPO(Algorithm):
         if repaired is not None:
             aim = constraints._replace(limit=limit)
             repaired = recovery.repaired(repaired, aim, self.lower)
-            way, back = recovery.cost_only(problem, aim, repaired, self.lower, local.trust.delta)
+            way, back = recovery.cost_only(problem, aim, repaired, self.lower, local.delta)
             z = jnp.where(jnp.any(repaired), back, z)
             case = jnp.where(way.case == Case.NOT_FINITE, way.case, Case.RECOVERY)
             allowed, recovering = jnp.where(repaired, 0, allowed), recovering | jnp.any(repaired)

@@ -54,7 +54,7 @@ class CTRPO(Algorithm):
 
     def update(self, state: State, local: Local, constraints: ConstraintValues) -> tuple[State, Step]:
         """One step of the shaped trust region, or one that reduces costs only."""
-        limit, delta = constraints.limit, local.trust.delta
+        limit, delta = constraints.limit, local.delta
         m = len(limit)
         repaired = recovery.repaired(state.repaired, constraints, self.lower)
         recovering = jnp.any(repaired)

@@ -42,7 +42,7 @@ class PCPO(Algorithm):
         limit, objective = constraints.limit, surrogates.unit(len(constraints.limit))
         c = constraints.value - limit
         here = surrogates.judged(local, objective, constrained=True)
-        problem, delta = here.problem, local.trust.delta
+        problem, delta = here.problem, local.delta
         solution = dual.solve(problem.q, problem.r, problem.S, c, delta)
         half = jnp.sqrt(2 * delta / jnp.where(problem.q > 0, problem.q, 1)) * problem.a
         if self.norm == "kl":

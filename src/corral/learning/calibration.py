@@ -10,6 +10,9 @@ A batch's mean cost is noisy, and a step that answers all of it carries the nois
 J_C is a second, independent estimate, so an update with a memory believes a mean of both, as a Kalman filter does:
 
     Ĵ_k = e_k + K(J_k − e_k),   e_k = Ĵ_{k−1} + expected change,   K = 1 − se²/S,   S an average of (J_k − e_k)²
+
+What is left of S once the noise of two batches is taken off is the error of the surrogate itself. It grows with the length
+of the steps, so with a memory the trust region shrinks while that error is large against the limit, and grows again after.
 """
 
 from typing import Any, NamedTuple
@@ -21,6 +24,25 @@ from corral.learning.surrogates import ConstraintValues
 
 _LEAST_GAIN = 0.2
 """The least weight of a batch against what was expected of it."""
+_TOLERATED = 0.2
+"""The error of a predicted cost, as a share of its limit, with which the trust region stays as it is."""
+_SHRINK, _GROW = 0.1, 0.05
+"""The most that the logarithm of the trust region's radius changes in an iteration."""
+LEAST_RADIUS = 1 / 16
+"""The smallest share of δ."""
+
+
+class Memory(NamedTuple):
+    """What earlier batches and expectations said about the costs."""
+
+    value: Float[Array, " m"]
+    """Ĵ, the cost of the last policy as far as both tell."""
+    surprise: Float[Array, " m"]
+    """S, the average of (J − e)²."""
+    error: Float[Array, " m"]
+    """The average of (J − e)² less the noise of two batches."""
+    radius: Float[Array, ""]
+    """The share of δ that steps may take."""
 
 
 class Expectation(NamedTuple):
@@ -30,15 +52,14 @@ class Expectation(NamedTuple):
     """ē, the average of what came less what was expected."""
     aimed: Float[Array, " m"]
     """What the last update was expected to add to each cost, to first order and with ē; 0 where it was not accepted."""
-    value: Float[Array, " m"] | None = None
-    """Ĵ, the cost of the last policy as far as batches and expectations tell; None without memory."""
-    surprise: Float[Array, " m"] | None = None
-    """S, the average of (J − e)²; None without memory."""
+    memory: Memory | None = None
+    """None: a batch is believed."""
 
 
 def begin(m: int, memory: bool) -> Expectation:
     """Nothing is known yet."""
-    return Expectation(*(jnp.zeros(m) for _ in range(4 if memory else 2)))
+    nothing = jnp.zeros(m)
+    return Expectation(nothing, nothing, Memory(nothing, nothing, nothing, jnp.ones(())) if memory else None)
 
 
 class Believed(NamedTuple):
@@ -54,21 +75,32 @@ def meet(before: Expectation, constraints: ConstraintValues, rate: Any) -> Belie
     """Compare a batch with what was expected of it; `rate` is that of the averages."""
     value, se, gain = constraints.value, constraints.se, jnp.ones(())
     rate = jnp.where(constraints.comparable, rate, 0)
-    miss = constraints.realised - before.aimed
-    surprise = before.surprise
-    if before.value is not None:
-        assert surprise is not None, "a memory has both"
-        miss, noise = value - (before.value + before.aimed), se**2
+    miss, memory = constraints.realised - before.aimed, before.memory
+    if memory is not None:
+        miss, noise = value - (memory.value + before.aimed), se**2
         # At first all is surprise, and a batch is believed.
-        surprise = jnp.where(rate > 0, surprise + rate * (miss**2 - surprise), 25 * noise)
+        surprise = jnp.where(rate > 0, memory.surprise + rate * (miss**2 - memory.surprise), 25 * noise)
         gain = jnp.where(rate > 0, jnp.clip(1 - noise / jnp.where(surprise > 0, surprise, 1), _LEAST_GAIN, 1), 1)
         value, se = value - (1 - gain) * miss, jnp.sqrt(gain) * se
+        error = memory.error + rate * (miss**2 - 2 * noise - memory.error)
+        radius = jnp.where(rate > 0, _radius(memory.radius, error, constraints.limit), memory.radius)
+        memory = Memory(value, surprise, error, radius)
     # A miss of which the share K is believed comes back in the next iterations, and counts 1/K times in all.
     excess = before.excess + rate * gain * miss
     # An aim above d would not be the limit that was asked for, and no cost that counts events can be below 0.
     excess = jnp.clip(excess, 0, jnp.abs(constraints.limit))
-    kept = None if before.value is None else value
-    return Believed(value, se, Expectation(excess, before.aimed, kept, surprise))
+    return Believed(value, se, Expectation(excess, before.aimed, memory))
+
+
+def _radius(before: Float[Array, ""], error: Float[Array, " m"], limit: Float[Array, " m"]) -> Float[Array, ""]:
+    """The share of δ for the next step, by the cost that is predicted worst against its limit.
+
+    Where the limit is 0 every error is too large.
+    """
+    wrong, tolerated = jnp.sqrt(jnp.maximum(error, 0)), _TOLERATED * jnp.abs(limit)
+    share = jnp.where(wrong > 0, wrong / jnp.maximum(tolerated, jnp.finfo(wrong.dtype).tiny), 0)
+    change = _SHRINK * jnp.clip(1 - jnp.max(share, initial=0), -1, _GROW / _SHRINK)
+    return jnp.clip(before * jnp.exp(change), LEAST_RADIUS, 1)
 
 
 def after(

@@ -8,7 +8,7 @@ All three are zero at θ_k (the objective up to a constant), and b = ∇L_i shar
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -65,6 +65,13 @@ class Local(NamedTuple):
     """The batch in two halves, which judge each other's steps; None: a step is judged by the batch it was computed from."""
     key: Key[Array, ""] | None = None
     """Chance for an update that needs it, such as one that draws minibatches."""
+    radius: Float[Array, ""] | float = 1.0
+    """The share of the configured δ that a step may take."""
+
+    @property
+    def delta(self) -> Any:
+        """δ, the mean divergence that a step may take."""
+        return self.radius * self.trust.delta
 
     @property
     def steps(self) -> Float[Array, " m"]:
@@ -162,9 +169,29 @@ def restricted(
 ) -> tuple[subspace.Restricted, Float[Array, ""]]:
     """The subproblem on the span of conjugate-gradient solutions for g and B, and CG's worst residual."""
     product = fisher_products(local)
-    solved = cg.solve(product, jnp.concatenate([g[:, None], B], axis=1), iterations=local.trust.cg_iterations)
+    solved = _directions(local, product, g, jnp.concatenate([g[:, None], B], axis=1))
     problem = subspace.restrict(solved.x, product(solved.x), g, B)
     return problem, jnp.max(solved.residual)
+
+
+def _directions(
+    local: Local,
+    product: Callable[[Float[Array, "p k"]], Float[Array, "p k"]],
+    g: Float[Array, " p"],
+    columns: Float[Array, "p k"],
+) -> cg.CGResult:
+    """H⁻¹ times these columns, by conjugate gradients; g is the gradient that relative damping is measured along.
+
+    A batch shows the curvature of few states and the gradient of few episodes. Where H is small, H⁻¹ makes their noise
+    large: (H + μI)⁻¹ leaves the directions with curvature above μ as they are, and takes the others out.
+    """
+    trust = local.trust
+    if trust.relative_damping == 0:
+        return cg.solve(product, columns, iterations=trust.cg_iterations)
+    size = jnp.max(jnp.abs(g))
+    g = g / jnp.where(size > 0, size, 1)  # so that its square neither overflows nor underflows
+    along = g @ product(g[:, None])[:, 0] / jnp.where(size > 0, g @ g, 1)
+    return cg.solve(lambda V: product(V) + trust.relative_damping * along * V, columns, iterations=trust.cg_iterations)
 
 
 def fisher_products(local: Local) -> Callable[[Float[Array, "p k"]], Float[Array, "p k"]]:
@@ -207,7 +234,7 @@ def judged(local: Local, objective: Float[Array, " c"], constrained: bool) -> Ju
     Ga, Gb = Ga[:, :c] @ weighted, Gb[:, :c] @ weighted
     k = c if constrained else 1
     product = fisher_products(local)
-    solved = cg.solve(product, jnp.concatenate([Ga[:, :k], Gb[:, :k]], axis=1), iterations=local.trust.cg_iterations)
+    solved = _directions(local, product, Ga[:, 0] + Gb[:, 0], jnp.concatenate([Ga[:, :k], Gb[:, :k]], axis=1))
     V = (solved.x[:, :k], solved.x[:, k:])
     halves = local.halves
     terms = crossfit.terms(V, (Ga, Gb), halves.signal.relative[:k, :k], halves.rate, halves.balance)
@@ -260,7 +287,7 @@ def search(
         value = jnp.concatenate([local.kl(theta)[None], -gain[None], values[1:]])
         # An improvement must be strict; recovery may cost any amount of reward.
         must = jnp.where(recovering, jnp.inf, -jnp.finfo(gain.dtype).tiny)
-        room = trust.delta if barrier is None else trust.delta - barrier(values[1:])
+        room = local.delta if barrier is None else local.delta - barrier(values[1:])
         limit = jnp.concatenate([jnp.asarray(room, gain.dtype)[None], must[None], cost_limit])
         return line_search.Checks(value, limit)
 
@@ -305,7 +332,7 @@ def unconstrained(
     """The step of every algorithm without hard constraints: along H⁻¹d, d = ∇(objective · (L, L_1, …)), to the boundary."""
     here = judged(local, objective, constrained=False)
     problem = here.problem
-    solution = dual.solve(problem.q, problem.r, problem.S, jnp.zeros(0), local.trust.delta)
+    solution = dual.solve(problem.q, problem.r, problem.S, jnp.zeros(0), local.delta)
     correction = here.correction(problem.coordinates(solution))
     no_limit, no = jnp.full(limit.shape, jnp.inf), jnp.zeros((), bool)
     known = solution.case != dual.Case.NOT_FINITE
