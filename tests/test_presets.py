@@ -65,8 +65,8 @@ def test_our_preset_is_the_same_for_all_environments_of_the_same_length(env):
 
 def test_what_follows_from_the_length_of_episodes():
     found = {steps: preset("mine", horizon=steps) for steps in (15, 100, 101, 599, 600, 1000)}
-    assert [config.gae for config in found.values()] == [0.98, 0.98, 0.9, 0.9, 0.9, 0.9]
-    assert [config.cost_gae for config in found.values()] == [1.0, 1.0, 0.9, 0.9, 0.9, 0.9]
+    assert [config.gae for config in found.values()] == [0.98, 0.98, 0.95, 0.95, 0.95, 0.95]
+    assert [config.cost_gae for config in found.values()] == [1.0, 1.0, 0.95, 0.95, 0.95, 0.95]
     # γ = 0.995 reaches 200 steps; three times that is 600.
     assert [config.time_limit_ends for config in found.values()] == [True, True, True, True, False, False]
     assert preset("mine") == found[1000]  # nothing states how long its episodes are

@@ -96,8 +96,8 @@ class TrustRegion:
     damping: float = 1e-5
     """Multiple of the identity added to the Fisher matrix."""
     relative_damping: float = 0.0
-    """A further multiple of the identity in the search for directions H⁻¹g, H⁻¹B, as a share of the curvature along the
-    gradient, gᵀHg/gᵀg. The length of a step is still that of the Fisher matrix."""
+    """A further multiple of the identity in the search for directions H⁻¹g, H⁻¹B: this many times the parameters for each
+    step of the batch, times the curvature along the gradient, gᵀHg/gᵀg. The length of a step is still measured by H."""
     fisher_fraction: float = 1.0
     """Share of the batch used in Fisher products (the authors' release: 0.2): one row of every k, with 1/k nearest to
     it."""

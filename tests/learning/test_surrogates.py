@@ -332,11 +332,12 @@ def test_what_an_update_reports_is_what_the_search_found(searching, float64):
 
 @pytest.mark.parametrize("size", [1.0, 1e-30])
 def test_relative_damping_turns_directions_and_does_not_shorten_steps(size, float64):
-    # Directions (H + μκI)⁻¹[g, B] with κ = gᵀHg/gᵀg, by dense matrices, whatever the units of g; lengths from H alone.
-    problem = Problem(cg_iterations=200, relative_damping=0.3)
+    # Directions (H + μI)⁻¹[g, B] with μ = 0.4 · (parameters/steps) · gᵀHg/gᵀg, by dense matrices, whatever the units of g;
+    # lengths from H alone.
+    problem = Problem(cg_iterations=200, relative_damping=0.4)
     g, B = problem.local.gradients()
     H = problem.fisher()
-    shifted = H + 0.3 * (g @ H @ g) / (g @ g) * np.eye(len(g))
+    shifted = H + 0.4 * len(g) / 18 * (g @ H @ g) / (g @ g) * np.eye(len(g))
     made, _ = surrogates.restricted(problem.local, size * g, B)
     basis = np.asarray(made.basis)
     np.testing.assert_allclose(basis.T @ H @ basis, np.eye(3), atol=1e-6)

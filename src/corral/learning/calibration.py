@@ -11,8 +11,9 @@ J_C is a second, independent estimate, so an update with a memory believes a mea
 
     Ĵ_k = e_k + K(J_k − e_k),   e_k = Ĵ_{k−1} + expected change,   K = 1 − se²/S,   S an average of (J_k − e_k)²
 
-What is left of S once the noise of two batches is taken off is the error of the surrogate itself. It grows with the length
-of the steps, so with a memory the trust region shrinks while that error is large against the limit, and grows again after.
+What costs come to above what was expected of them, once the noise of batches is taken off, is the error of the surrogate. It
+grows with the length of the steps, so with a memory the trust region shrinks while that error is large against the limit,
+and grows again after.
 """
 
 from typing import Any, NamedTuple
@@ -25,8 +26,8 @@ from corral.learning.surrogates import ConstraintValues
 _LEAST_GAIN = 0.2
 """The least weight of a batch against what was expected of it."""
 _TOLERATED = 0.2
-"""The error of a predicted cost, as a share of its limit, with which the trust region stays as it is."""
-_SHRINK, _GROW = 0.1, 0.05
+"""The error of a predicted cost, as a share of its limit or of itself where it is above, that leaves the radius as it is."""
+_CHANGE = 0.1
 """The most that the logarithm of the trust region's radius changes in an iteration."""
 LEAST_RADIUS = 1 / 16
 """The smallest share of δ."""
@@ -40,7 +41,7 @@ class Memory(NamedTuple):
     surprise: Float[Array, " m"]
     """S, the average of (J − e)²."""
     error: Float[Array, " m"]
-    """The average of (J − e)² less the noise of two batches."""
+    """The average of (J − e)₊² less what the noise of two batches makes of it, ½ · 2se²."""
     radius: Float[Array, ""]
     """The share of δ that steps may take."""
 
@@ -82,8 +83,10 @@ def meet(before: Expectation, constraints: ConstraintValues, rate: Any) -> Belie
         surprise = jnp.where(rate > 0, memory.surprise + rate * (miss**2 - memory.surprise), 25 * noise)
         gain = jnp.where(rate > 0, jnp.clip(1 - noise / jnp.where(surprise > 0, surprise, 1), _LEAST_GAIN, 1), 1)
         value, se = value - (1 - gain) * miss, jnp.sqrt(gain) * se
-        error = memory.error + rate * (miss**2 - 2 * noise - memory.error)
-        radius = jnp.where(rate > 0, _radius(memory.radius, error, constraints.limit), memory.radius)
+        error = memory.error + rate * (jnp.maximum(miss, 0) ** 2 - noise - memory.error)
+        radius = jnp.where(
+            rate > 0, _radius(memory.radius, error, jnp.maximum(value, jnp.abs(constraints.limit))), memory.radius
+        )
         memory = Memory(value, surprise, error, radius)
     # A miss of which the share K is believed comes back in the next iterations, and counts 1/K times in all.
     excess = before.excess + rate * gain * miss
@@ -92,15 +95,11 @@ def meet(before: Expectation, constraints: ConstraintValues, rate: Any) -> Belie
     return Believed(value, se, Expectation(excess, before.aimed, memory))
 
 
-def _radius(before: Float[Array, ""], error: Float[Array, " m"], limit: Float[Array, " m"]) -> Float[Array, ""]:
-    """The share of δ for the next step, by the cost that is predicted worst against its limit.
-
-    Where the limit is 0 every error is too large.
-    """
-    wrong, tolerated = jnp.sqrt(jnp.maximum(error, 0)), _TOLERATED * jnp.abs(limit)
+def _radius(before: Float[Array, ""], error: Float[Array, " m"], size: Float[Array, " m"]) -> Float[Array, ""]:
+    """The share of δ for the next step, by the cost that is predicted worst against its size."""
+    wrong, tolerated = jnp.sqrt(jnp.maximum(error, 0)), _TOLERATED * size
     share = jnp.where(wrong > 0, wrong / jnp.maximum(tolerated, jnp.finfo(wrong.dtype).tiny), 0)
-    change = _SHRINK * jnp.clip(1 - jnp.max(share, initial=0), -1, _GROW / _SHRINK)
-    return jnp.clip(before * jnp.exp(change), LEAST_RADIUS, 1)
+    return jnp.clip(before * jnp.exp(_CHANGE * jnp.clip(1 - jnp.max(share, initial=0), -1, 1)), LEAST_RADIUS, 1)
 
 
 def after(

@@ -183,15 +183,17 @@ def _directions(
     """H⁻¹ times these columns, by conjugate gradients; g is the gradient that relative damping is measured along.
 
     A batch shows the curvature of few states and the gradient of few episodes. Where H is small, H⁻¹ makes their noise
-    large: (H + μI)⁻¹ leaves the directions with curvature above μ as they are, and takes the others out.
+    large: (H + μI)⁻¹ leaves the directions with curvature above μ as they are, and takes the others out. The noise grows
+    with the number p of parameters and shrinks with the number n of steps, and so does μ, in proportion to p/n.
     """
     trust = local.trust
     if trust.relative_damping == 0:
         return cg.solve(product, columns, iterations=trust.cg_iterations)
     size = jnp.max(jnp.abs(g))
-    g = g / jnp.where(size > 0, size, 1)  # so that its square neither overflows nor underflows
-    along = g @ product(g[:, None])[:, 0] / jnp.where(size > 0, g @ g, 1)
-    return cg.solve(lambda V: product(V) + trust.relative_damping * along * V, columns, iterations=trust.cg_iterations)
+    unit = g / jnp.where(size > 0, size, 1)  # so that its square neither overflows nor underflows
+    along = unit @ product(unit[:, None])[:, 0] / jnp.where(size > 0, unit @ unit, 1)
+    mu = trust.relative_damping * len(g) / jnp.sum(local.samples.weight > 0) * along
+    return cg.solve(lambda V: product(V) + mu * V, columns, iterations=trust.cg_iterations)
 
 
 def fisher_products(local: Local) -> Callable[[Float[Array, "p k"]], Float[Array, "p k"]]:
