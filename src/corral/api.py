@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import equinox as eqx
 import jax
@@ -148,7 +148,7 @@ def train(
     overwrite: bool = False,
     checkpoint_every: int = 10,
     threads: int | None = None,
-    workers: int | None = None,
+    workers: int | Literal["ray"] | None = None,
     env_python: Path | str | None = None,
     progress: bool = False,
     loggers: Sequence[str | MakeLogger] = (),
@@ -224,7 +224,7 @@ def resume(
     iterations: int | None = None,
     checkpoint_every: int | None = None,
     threads: int | None = None,
-    workers: int | None = None,
+    workers: int | Literal["ray"] | None = None,
     env_python: Path | str | None = None,
     progress: bool = False,
     loggers: Sequence[str | MakeLogger] = (),
