@@ -167,8 +167,9 @@ def train(
     from (n, o) to (n, actions). `seeds=3` trains the seeds `seed`, `seed + 1`, `seed + 2` side by side. Further
     keywords are fields of `corral.Config`, such as gamma=0.99 or trust={"delta": 0.02}.
 
-    `workers` processes step the copies of a Gymnasium environment: None is one per core, 0 steps them in this process. The
-    result is the same. `env_python` is another Python whose Gymnasium, or Safety-Gymnasium, has the environment of this id.
+    `workers` processes step the copies of a Gymnasium environment: None is one per core, 0 steps them in this process,
+    "ray" takes those of a Ray cluster. The result is the same. `env_python` is another Python whose Gymnasium, or
+    Safety-Gymnasium, has the environment of this id.
 
     With `out` a run leaves in that folder what `corral train` leaves (docs/training.md), and `resume` goes on with it.
     `progress` shows what the command line shows. `loggers` are "wandb", "trackio" or classes like `corral.Logger`;

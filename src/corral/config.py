@@ -388,7 +388,8 @@ class RunOptions:
         most = {"seeds": MOST_SEEDS, "checkpoint_every": 10**9, "threads": 4096, "workers": 4096}
         for name, limit in most.items():
             value, least = getattr(self, name), 0 if name == "workers" else 1
-            if value == "ray":
+            if name == "workers" and isinstance(value, str):
+                require(value == "ray", f"workers must be a whole number, or ray, got {brief(value)}")
                 continue
             require(value is None or value >= least, f"{name} must be at least {least}, got {brief(value)}")
             require(value is None or value <= limit, f"{name} must be at most {limit:,}, got {brief(value)}")

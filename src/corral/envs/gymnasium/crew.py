@@ -55,6 +55,10 @@ _ACTING = Path(acting.__file__).read_text(encoding="utf-8")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
+class Lost(CorralError):
+    """A worker has ended, or was ended, without a word: the same episodes may be played by another."""
+
+
 @dataclass(eq=False)
 class _Process:
     number: int
@@ -253,7 +257,12 @@ class Crew:
                 if beats != latest[reply][0]:
                     latest[reply] = beats, now
                 elif now - latest[reply][1] >= PATIENCE:
-                    self._fail(process, group, f"has not answered for {PATIENCE:g} seconds: it hangs, and was ended")
+                    self._fail(
+                        process,
+                        group,
+                        CorralError,
+                        f"has not answered for {PATIENCE:g} seconds: it hangs, and was ended",
+                    )
             for reply, _ in poll.poll(1000 * PATIENCE / 8):
                 process = waiting.pop(reply)
                 self._judge(process, group, os.read(reply, 1))
@@ -278,7 +287,7 @@ class Crew:
             while at < size:
                 more = os.readv(process.replies[group], [memoryview(found)[at:]])
                 if not more:
-                    self._fail(process, group, _death(process.popen))
+                    self._fail(process, group, Lost, _death(process.popen))
                 at += more
             return found
 
@@ -288,7 +297,7 @@ class Crew:
         if answer == DONE:
             return
         if answer == b"":
-            self._fail(process, group, _death(process.popen))
+            self._fail(process, group, Lost, _death(process.popen))
         said = json.loads(self._following(process, group))
         before, slot = sum(self._sizes[:group]), said["slot"]
         where = f"worker {process.number}" + ("" if slot is None else f", slot {before + slot}")
@@ -301,10 +310,10 @@ class Crew:
 
     # -- failures ------------------------------------------------------------------------------------------------------
 
-    def _fail(self, process: _Process, group: int, how: str) -> None:
+    def _fail(self, process: _Process, group: int, kind: type[CorralError], how: str) -> None:
         before = sum(self._sizes[:group])
         names = [str(before + slot) for slot in range(*process.slots[group])]
-        self._end(CorralError(f"worker {process.number} of {self._env}, which steps slots {', '.join(names)}, {how}"))
+        self._end(kind(f"worker {process.number} of {self._env}, which steps slots {', '.join(names)}, {how}"))
         self._raise()
 
     def _end(self, trouble: CorralError) -> None:

@@ -58,9 +58,13 @@ class _Post:
         """What a worker has played (`Crew.play`)."""
         shape, group, play, how, arrays = order
         own = self._crew(number)
-        if own.rows is None:
-            own.share(shape)
-        return own.play(group, Actor(how, arrays), *play)
+        try:
+            if own.rows is None:
+                own.share(shape)
+            return own.play(group, Actor(how, arrays), *play)
+        except BaseException:
+            self._crews.pop(number).close()
+            raise
 
     def _crew(self, number: int) -> crew.Crew:
         if number not in self._crews:
@@ -141,17 +145,17 @@ class RayCrew:
                 try:
                     found[k] = self._ray.get(answer)
                     del asked[k]
-                except self._ray.exceptions.RayTaskError as error:
-                    raise self._words(error) from None
+                    continue
+                except self._ray.exceptions.RayTaskError as error:  # the actor is there, and says what went wrong
+                    trouble = self._words(error)
                 except self._ray.exceptions.RayError as error:
-                    lost[k] += 1
-                    if lost[k] > RETRIES:
-                        said = (str(error).splitlines() or [type(error).__name__])[0]
-                        raise CorralError(
-                            f"worker {k} of {self._env} on Ray was lost {lost[k]} times: {said}"
-                        ) from None
+                    said = (str(error).splitlines() or [type(error).__name__])[0]
+                    trouble = crew.Lost(f"worker {k} of {self._env} on Ray was lost: {said}")
                     self._replace(post)
-                    asked[k] = self._ask(k, order)
+                lost[k] += 1
+                if lost[k] > RETRIES or not isinstance(trouble, crew.Lost):
+                    raise trouble
+                asked[k] = self._ask(k, order)
         return {name: np.concatenate([found[k][name] for k in numbers]) for name in found[numbers[0]]}
 
     def interrupt(self) -> None:
