@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import equinox as eqx
 import jax
@@ -148,7 +148,7 @@ def train(
     overwrite: bool = False,
     checkpoint_every: int = 10,
     threads: int | None = None,
-    workers: int | None = None,
+    workers: int | Literal["ray"] | None = None,
     env_python: Path | str | None = None,
     progress: bool = False,
     loggers: Sequence[str | MakeLogger] = (),
@@ -167,8 +167,9 @@ def train(
     from (n, o) to (n, actions). `seeds=3` trains the seeds `seed`, `seed + 1`, `seed + 2` side by side. Further
     keywords are fields of `corral.Config`, such as gamma=0.99 or trust={"delta": 0.02}.
 
-    `workers` processes step the copies of a Gymnasium environment: None is one per core, 0 steps them in this process. The
-    result is the same. `env_python` is another Python whose Gymnasium, or Safety-Gymnasium, has the environment of this id.
+    `workers` processes step the copies of a Gymnasium environment: None is one per core, 0 steps them in this process,
+    "ray" takes those of a Ray cluster. The result is the same. `env_python` is another Python whose Gymnasium, or
+    Safety-Gymnasium, has the environment of this id.
 
     With `out` a run leaves in that folder what `corral train` leaves (docs/training.md), and `resume` goes on with it.
     `progress` shows what the command line shows. `loggers` are "wandb", "trackio" or classes like `corral.Logger`;
@@ -224,7 +225,7 @@ def resume(
     iterations: int | None = None,
     checkpoint_every: int | None = None,
     threads: int | None = None,
-    workers: int | None = None,
+    workers: int | Literal["ray"] | None = None,
     env_python: Path | str | None = None,
     progress: bool = False,
     loggers: Sequence[str | MakeLogger] = (),

@@ -376,9 +376,9 @@ class RunOptions:
     """Iterations between checkpoints; one is also written at the end and on Ctrl-C."""
     threads: int | None = None
     """Threads that simulate robots on the CPU, but not Gymnasium's; None: one per core. Results do not depend on it."""
-    workers: int | None = None
-    """Processes that step a Gymnasium environment's copies; 0: this one; None: one per core, each with two copies or more.
-    Results do not depend on it."""
+    workers: int | Literal["ray"] | None = None
+    """Processes that step a Gymnasium environment's copies; 0: this one; None: one per core, each with two copies or more;
+    ray: on a Ray cluster, one per free processor. Results do not depend on it."""
     env_python: Path | None = None
     """Another Python whose Gymnasium, or Safety-Gymnasium, has the environment; None: this one."""
     overwrite: bool = False
@@ -392,6 +392,9 @@ class RunOptions:
         most = {"seeds": MOST_SEEDS, "checkpoint_every": 10**9, "threads": 4096, "workers": 4096}
         for name, limit in most.items():
             value, least = getattr(self, name), 0 if name == "workers" else 1
+            if name == "workers" and isinstance(value, str):
+                require(value == "ray", f"workers must be a whole number, or ray, got {brief(value)}")
+                continue
             require(value is None or value >= least, f"{name} must be at least {least}, got {brief(value)}")
             require(value is None or value <= limit, f"{name} must be at most {limit:,}, got {brief(value)}")
         if (

@@ -1,5 +1,6 @@
 """The one kind of error a user is meant to read: what was wrong, where, and what to do, in one line."""
 
+import importlib
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,6 +16,15 @@ def require(condition: bool, message: str) -> None:
     """Raise `CorralError(message)` unless `condition` holds."""
     if not condition:
         raise CorralError(message)
+
+
+def package(name: str) -> Any:
+    """The module of a package that only some need; where it is not installed, the error says which extra has it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        extra = {"submitit": "slurm"}.get(name, name)
+        raise CorralError(f"{name} is not installed: pip install 'corral[{extra}]'") from None
 
 
 def brief(value: object, most: int = 80) -> str:

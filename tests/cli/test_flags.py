@@ -6,11 +6,11 @@ import pytest
 
 from corral.algos import CPO, FPO, PDO, TRPO
 from corral.cli import main
-from corral.cli.flags import train_options
+from corral.cli.flags import parse, train_options
 from corral.config import Config, Critic, Networks, RunOptions, Shaping, TrustRegion
 from corral.errors import CorralError
 from corral.presets import preset
-from corral.running.config_file import load, load_options, save
+from corral.running.config_file import fill, load, load_options, save
 
 KNOWN = "cpo, cppo-pid, crpo, c-trpo, cup, focops, fpo, ipo, p3o, pcpo, pdo, ppo, ppo-lag, trpo, trpo-lag"
 
@@ -333,3 +333,13 @@ def test_the_module_that_a_name_imports_is_said_before_it_is_imported(capsys):
     assert (
         "importing the Python module no_such_module, which the command names: its code will run on this machine" in said
     )
+
+
+def test_workers_are_a_number_or_ray():
+    read = lambda *words: parse(RunOptions, list(words), "x").workers  # noqa: E731
+    assert [read("--workers", word) for word in ("0", "3", "ray")] == [0, 3, "ray"]
+    with pytest.raises(CorralError, match="--workers must be a whole number, or ray, got rae"):
+        read("--workers", "rae")
+    assert fill(RunOptions(), {"workers": "ray"}).workers == "ray"
+    with pytest.raises(CorralError, match="workers must be a whole number, or ray, got 'rae'"):
+        fill(RunOptions(), {"workers": "rae"})

@@ -1,5 +1,6 @@
 """Grids on clusters: on one that is played, on a real Ray of two nodes, and on submitit's local executor."""
 
+import json
 import os
 import signal
 import threading
@@ -194,17 +195,20 @@ def test_a_grid_on_ray_with_a_node_killed_midway_is_complete_and_equal_to_one_wi
     made, here = grid(tmp_path, "ray", iterations), grid(tmp_path, "here", iterations)
     # The head has no processor, so that each of the two nodes gets one of the two tasks.
     nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 0})
-    _, second = nodes.add_node(num_cpus=1), nodes.add_node(num_cpus=1)
+    two = [nodes.add_node(num_cpus=1) for _ in range(2)]
     nodes.wait_for_nodes()
     ray.init(address=nodes.address, log_to_driver=False)
     killed = []
 
     def kill() -> None:
-        """When every run has a checkpoint, one of the nodes goes."""
-        while not all(job.directory.checkpoints() for job in made):
+        """When a run has a checkpoint, the node that makes it goes: the one whose daemon has started its process."""
+        while not (begun := [job for job in made if job.directory.checkpoints()]):
             time.sleep(0.02)
-        killed.extend(max(job.directory.checkpoints()) for job in made)
-        nodes.remove_node(second, allow_graceful=False)
+        killed.append(max(begun[0].directory.checkpoints()))
+        owner = json.loads((begun[0].folder / lock.FILE).read_text())["pid"]
+        daemon = int(Path(f"/proc/{owner}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        (node,) = [n for n in two if daemon in [p.process.pid for p in n.all_processes["raylet"]]]
+        nodes.remove_node(node, allow_graceful=False)
 
     killer = threading.Thread(target=kill)
     killer.start()

@@ -29,7 +29,7 @@ def policy_for(action, normalize=True, activation="tanh"):
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: type(action).__name__)
 def test_actions_in_numpy_are_those_of_the_compiled_policy(action, normalize):
     policy = policy_for(action, normalize)
-    answer = plain(policy)
+    answer = plain(policy, action)
     obs = np.random.default_rng(0).normal(2, 30, (7, 5)).astype(np.float32)
     z = policy(jax.numpy.asarray(obs))
     noise = np.asarray(distributions.noise(z, jax.random.key(3)))
@@ -46,7 +46,7 @@ def test_every_activation_has_its_twin_in_numpy(activation):
     policy = policy_for(Box(3), activation=activation)
     obs = np.random.default_rng(0).normal(2, 3, (7, 5)).astype(np.float32)
     np.testing.assert_allclose(
-        plain(policy)(obs), distributions.mode(policy(jax.numpy.asarray(obs))), rtol=1e-5, atol=1e-5
+        plain(policy, Box(3))(obs), distributions.mode(policy(jax.numpy.asarray(obs))), rtol=1e-5, atol=1e-5
     )
 
 
@@ -54,4 +54,4 @@ def test_a_network_of_the_user_s_own_has_no_twin():
     policy = networks.make_policy(
         EnvSpec("one", 5, Box(3), 10), Networks(), jax.random.key(0), eqx.nn.Linear(5, 3, key=jax.random.key(0))
     )
-    assert plain(policy) is None
+    assert plain(policy, Box(3)) is None

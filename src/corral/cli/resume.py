@@ -3,6 +3,7 @@
 import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from corral.cli.flags import parse
 from corral.errors import CorralError, require
@@ -20,8 +21,8 @@ class Config:
     """Iterations between checkpoints; None: as before."""
     threads: int | None = None
     """Threads that simulate host environments; None: as before."""
-    workers: int | None = None
-    """Processes that step a Gymnasium environment's copies; None: as before."""
+    workers: int | Literal["ray"] | None = None
+    """Processes that step a Gymnasium environment's copies, or ray: those of a Ray cluster; None: as before."""
     env_python: Path | None = None
     """The Python that has the environment; None: as before."""
     json: bool = False

@@ -15,7 +15,7 @@ environment, decides whether a time limit counts as the end for the value functi
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -24,14 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-
-@lru_cache
-def _bounds(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[np.ndarray, ...]:
-    """Lower and upper bounds of actions, where there are both, and where such a range starts and how wide it is."""
-    lowest, highest = np.asarray(low, np.float32), np.asarray(high, np.float32)
-    both = np.isfinite(lowest) & np.isfinite(highest)
-    width = np.subtract(highest, lowest, where=both, out=np.zeros_like(lowest))
-    return lowest, highest, both, np.where(both, lowest, 0), width
+from corral.policy import acting
 
 
 @dataclass(frozen=True)
@@ -51,11 +44,7 @@ class Box:
 
         Numbers with two bounds are mapped from [-1, 1] onto their range and clipped; others are clipped to a bound, if any.
         """
-        if self.low is not None and self.high is not None:
-            low, high, both, start, width = _bounds(self.low, self.high)
-            mapped = start + (np.clip(actions, -1, 1) + 1) / 2 * width
-            actions = mapped if both.all() else np.where(both, mapped, np.clip(actions, low, high))
-        return actions if self.shape is None else actions.reshape((*actions.shape[:-1], *self.shape))
+        return acting.outside(actions, self.low, self.high, shape=self.shape)
 
 
 @dataclass(frozen=True)
@@ -68,7 +57,7 @@ class Discrete:
 
     def outside(self, actions: np.ndarray) -> np.ndarray:
         """Actions as the wrapped environment takes them."""
-        return np.asarray(actions + self.start)
+        return acting.outside(actions, start=self.start)
 
 
 @dataclass(frozen=True)
@@ -88,8 +77,7 @@ class MultiDiscrete:
 
     def outside(self, actions: np.ndarray) -> np.ndarray:
         """Actions (..., places) as the wrapped environment takes them."""
-        moved = np.asarray(actions) + np.asarray(self.start or 0, np.int64)
-        return moved if self.shape is None else moved.reshape(*moved.shape[:-1], *self.shape)
+        return acting.outside(actions, start=self.start or 0, shape=self.shape)
 
 
 Action = Box | Discrete | MultiDiscrete
@@ -259,6 +247,25 @@ class HostStep(NamedTuple):
     """(N,) bool: as in `Timestep`."""
 
 
+class Played(NamedTuple):
+    """Episodes that a `HostEnv` has played by itself: all steps, episode after episode, and facts about the episodes."""
+
+    obs: np.ndarray
+    """(n, o)"""
+    action: np.ndarray
+    """(n, a) or (n,): as the policy drew it."""
+    reward: np.ndarray
+    """(n,)"""
+    costs: np.ndarray
+    """(n, m)"""
+    length: np.ndarray
+    """(episodes,) how many of the steps belong to each."""
+    truncated: np.ndarray
+    """(episodes,) bool"""
+    final_obs: np.ndarray
+    """(episodes, o)"""
+
+
 @partial(jax.jit, static_argnums=0)
 def asked(ask: Callable[..., Any], obs: Float[Array, "n o"], *given: Any) -> Any:
     """`ask(obs, *given)`, compiled, with matrix products in full float32, which GPUs do not use by default."""
@@ -304,6 +311,17 @@ class HostEnv(abc.ABC):
         """
         out = self.step(actions, active, restart)
         return out, np.asarray(asked(ask, out.obs, *given))
+
+    def play(
+        self, actor: acting.Actor, episodes: int, seed: int, chance: list[int] | None, over: Callable[[], bool]
+    ) -> "Played | None":
+        """Play so many fresh episodes by itself, without being asked for every step; None: it cannot do that.
+
+        The first slots play one episode more than the others where the number does not come out even. The noise of the
+        actions in a slot follows from `chance` and the slot; None: the most likely actions. Where `over` becomes true nobody
+        wants the episodes any more.
+        """
+        return None
 
     def use_threads(self, count: int) -> None:
         """Simulate on `count` threads from the next step on; any thread may call this. By default nothing happens."""

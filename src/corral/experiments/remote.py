@@ -17,7 +17,7 @@ from typing import Any, Literal
 import jax
 
 from corral import devices
-from corral.errors import CorralError, require
+from corral.errors import CorralError, package, require
 from corral.experiments import plan, runner
 from corral.experiments.plan import Job
 from corral.experiments.runner import How, Outcome, Progress
@@ -103,7 +103,7 @@ class RayCluster(Cluster):
     """Tasks of Ray: on the cluster of RAY_ADDRESS, or the one that runs on this machine, else on this machine alone."""
 
     def __init__(self, how: How) -> None:
-        self._ray = _package("ray")
+        self._ray = package("ray")
         self._mine = not self._ray.is_initialized()
         if self._mine:
             self._ray.init(log_to_driver=False)
@@ -150,7 +150,7 @@ class SlurmCluster(Cluster):
     """Jobs of SLURM through submitit; sbatch's own variables, such as SBATCH_PARTITION, say which and how long."""
 
     def __init__(self, how: How, folder: Path, cluster: str = "slurm") -> None:
-        self._submitit = _package("submitit")
+        self._submitit = package("submitit")
         self._executor = self._submitit.AutoExecutor(folder=folder, cluster=cluster)
         minutes = _A_DAY if how.minutes is None else int(how.minutes) + 1
         cpus = {} if how.threads is None else {"cpus_per_task": how.threads}
@@ -176,14 +176,6 @@ class SlurmCluster(Cluster):
     def cancel(self, handle: Any) -> None:
         """As the contract says, but at once: the runs go on from their last checkpoints."""
         handle.cancel()
-
-
-def _package(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError:
-        extra = {"submitit": "slurm"}.get(name, name)
-        raise CorralError(f"{name} is not installed: pip install 'corral[{extra}]'") from None
 
 
 def cluster_of(on: Where, how: How, out: Path) -> Cluster:

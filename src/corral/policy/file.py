@@ -11,42 +11,16 @@ actions and how they are mapped onto what the environment takes.
 import hashlib
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from corral.errors import CorralError, require
-from corral.policy import archive
+from corral.policy import acting, archive
 
 FORMAT = 1
 """The version of `meta["policy"]` that this module reads and that files are written in."""
-
-
-def relu(x: np.ndarray) -> np.ndarray:
-    """max(x, 0)."""
-    return np.maximum(x, 0)
-
-
-def elu(x: np.ndarray) -> np.ndarray:
-    """x where it is positive, else eˣ − 1."""
-    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
-
-
-def silu(x: np.ndarray) -> np.ndarray:
-    """x / (1 + e⁻ˣ), written with tanh, which does not overflow."""
-    return x * (0.5 * (1 + np.tanh(0.5 * x)))
-
-
-ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"tanh": np.tanh, "relu": relu, "elu": elu, "silu": silu}
-
-
-def layers(x: np.ndarray, weights: Sequence[np.ndarray], biases: Sequence[np.ndarray], activation: str) -> np.ndarray:
-    """What fully connected layers make of rows; the last one has no activation."""
-    f = ACTIVATIONS[activation]
-    for W, b in zip(weights[:-1], biases[:-1], strict=True):
-        x = f(x @ W + b)
-    return x @ weights[-1] + biases[-1]
 
 
 class Policy(NamedTuple):
@@ -104,8 +78,8 @@ class Policy(NamedTuple):
         x = obs
         if self.mean is not None and self.deviation is not None:
             clip = np.float32(self.about["normalizer"]["clip"])
-            x = np.clip((x - self.mean) / self.deviation, -clip, clip)
-        return layers(x, self.weights, self.biases, self.about["network"]["activation"])
+            x = acting.clipped((x - self.mean) / self.deviation, -clip, clip)
+        return acting.layers(x, self.weights, self.biases, self.about["network"]["activation"])
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """(a,) what the environment takes at least and at most of each number of an action; infinite where nothing is
@@ -116,15 +90,9 @@ class Policy(NamedTuple):
 
     def _outside(self, actions: np.ndarray) -> np.ndarray:
         """Numbers with two bounds are mapped from [-1, 1] onto them and clipped, others clipped to a bound, if any."""
-        how = self.about["action"]
-        if how["low"] is not None:
-            low, high = self.bounds()
-            both = np.isfinite(low) & np.isfinite(high)
-            start, width = np.where(both, low, 0), np.subtract(high, low, where=both, out=np.zeros_like(low))
-            mapped = start + (np.clip(actions, -1, 1) + 1) / 2 * width
-            actions = np.where(both, mapped, np.clip(actions, low, high))
-        shape = how["shape"]
-        return actions if shape is None else actions.reshape(*actions.shape[:-1], *shape)
+        how, (low, high) = self.about["action"], self.bounds()
+        ends = None if how["low"] is None else (tuple(low.tolist()), tuple(high.tolist()))
+        return acting.outside(actions, ends and ends[0], ends and ends[1], shape=how["shape"])
 
 
 def _bounds(numbers: Sequence[float | None], missing: float) -> np.ndarray:

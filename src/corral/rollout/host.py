@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from corral import devices
-from corral.envs.contract import EnvSpec, HostEnv, HostStep, action_shape, asked
+from corral.envs.contract import EnvSpec, HostEnv, HostStep, Played, action_shape, asked
 from corral.errors import CorralError, require
 from corral.learning import distributions
 from corral.learning.estimate import Batch
@@ -201,6 +201,12 @@ def _play(
     spec, n = env.spec, env.num_envs
     seed = int(jax.random.randint(jax.random.fold_in(key, 0), (), 0, np.iinfo(np.int32).max))
     play = jax.random.fold_in(key, 1)
+    quick = None if env.compiled else plain(policy, spec.action)
+    if quick is not None:
+        chance = None if deterministic else np.asarray(jax.random.key_data(play)).tolist()
+        played = env.play(quick, episodes, seed, chance, over.is_set)
+        if played is not None:
+            return _columns_of(played)
     obs = env.reset(seed)
     active = np.arange(n) < episodes
     started = int(active.sum())
@@ -210,17 +216,16 @@ def _play(
     log: list[tuple[np.ndarray, ...]] = []
     arrays, structure = jax.tree.flatten(policy)
     ask = _Question(structure, distributions.mode if deterministic else distributions.act)
-    chance: Iterator[tuple[Any, ...]] = itertools.repeat(()) if deterministic else _noises(policy, obs, play)
-    quick = None if env.compiled else plain(policy)
+    noises: Iterator[tuple[Any, ...]] = itertools.repeat(()) if deterministic else _noises(policy, obs, play)
 
     def advance(action: np.ndarray) -> tuple[HostStep, np.ndarray]:
         """The outcome of the actions, and those that follow."""
         if quick is None:
-            return env.step_and_ask(action, active, started < episodes, ask, arrays, *next(chance))
+            return env.step_and_ask(action, active, started < episodes, ask, arrays, *next(noises))
         out = env.step(action, active, started < episodes)
-        return out, quick(out.obs, *next(chance))
+        return out, quick(out.obs, *next(noises))
 
-    action = np.asarray(asked(ask, obs, arrays, *next(chance))) if quick is None else quick(obs, *next(chance))
+    action = np.asarray(asked(ask, obs, arrays, *next(noises))) if quick is None else quick(obs, *next(noises))
     for _ in range(limit):
         if over.is_set():
             raise _Dropped
@@ -267,6 +272,16 @@ def _columns(log: list[tuple[np.ndarray, ...]]) -> list[np.ndarray]:
     used, ended = columns[5], columns[6]
     # Only the last observation of an episode is ever needed.
     return [column[used] for column in columns[:-1]] + [columns[-1][used & ended]]
+
+
+def _columns_of(played: Played) -> list[np.ndarray]:
+    """The same of episodes that the environment has played by itself."""
+    n, ends = len(played.reward), np.cumsum(played.length)
+    age = np.arange(n) - np.repeat(ends - played.length, played.length)
+    ended, cut = np.zeros(n, bool), np.zeros(n, bool)
+    ended[ends - 1], cut[ends - 1] = True, played.truncated
+    steps = [played.obs, played.action, played.reward, played.costs, age.astype(np.int32)]
+    return [*steps, np.ones(n, bool), ended, cut, np.zeros(n, bool), played.final_obs]
 
 
 def _batch(lanes: list[list[np.ndarray]], episodes: int, rows: int, room: int) -> Batch:

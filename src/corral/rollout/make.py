@@ -33,6 +33,9 @@ def from_config(config: Config, how: RunOptions | None = None) -> Sampler:
     how, task = how or RunOptions(), dict[str, Any](config.task)
     if envs.is_gymnasium(config.env):
         return of_gymnasium(config.env, config, how=how)
+    require(
+        how.workers != "ray", f"workers on Ray are for Gymnasium's environments, and {config.env} is one of Corral's"
+    )
     require(how.env_python is None, f"env_python is for Gymnasium's environments, and {config.env} is one of Corral's")
     if config.env.startswith("point-") or jax.default_backend() != "cpu":
         return DeviceSampler(envs.make(config.env, **task))

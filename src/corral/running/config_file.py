@@ -100,7 +100,7 @@ def describe(wanted: Any) -> str:
     """The type of a field in words."""
     parts = get_args(wanted)
     if get_origin(wanted) is Literal:
-        return f"one of {', '.join(map(str, parts))}"
+        return f"one of {', '.join(map(str, parts))}" if len(parts) > 1 else str(parts[0])
     if get_origin(wanted) in (Union, types.UnionType):
         return ", or ".join(describe(part) for part in parts if part is not types.NoneType)
     if get_origin(wanted) is tuple:
@@ -119,6 +119,10 @@ def _typed(value: Any, wanted: Any, name: str) -> Any:
         if value is None and types.NoneType in parts:
             return None
         kinds = [part for part in parts if part is not types.NoneType]
+        words = [word for part in kinds if get_origin(part) is Literal for word in get_args(part)]
+        if words and isinstance(value, str):
+            require(value in words, f"{name} must be {describe(wanted)}, got {brief(value)}")
+            return value
         origin = tuple if isinstance(value, list | tuple) else dict if isinstance(value, Mapping) else None
         alike = (part for part in kinds if get_origin(part) is origin)
         return _typed(value, next(alike, kinds[0]), name)

@@ -123,6 +123,10 @@ class Given(NamedTuple):
             f"env must be a name, an environment or a function that makes one, got {type(env).__name__}",
         )
         specs = make.gymnasium_constraints(config)
+        require(
+            how.workers != "ray" or not single,
+            "an environment cannot be handed over to workers on Ray: give its id, or a function that makes one",
+        )
         if is_vector(env):
             return from_vector(env, specs, functions or None, config.horizon)
         if single:

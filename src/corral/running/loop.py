@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -270,7 +270,7 @@ def run(
     seeds: int = 1,
     checkpoint_every: int = 10,
     threads: int | None = None,
-    workers: int | None = None,
+    workers: int | Literal["ray"] | None = None,
     env_python: Path | None = None,
     overwrite: bool = False,
     services: Sequence[Service] = (),
@@ -330,7 +330,7 @@ def resume(
     iterations: int | None = None,
     checkpoint_every: int | None = None,
     threads: int | None = None,
-    workers: int | None = None,
+    workers: int | Literal["ray"] | None = None,
     env_python: Path | None = None,
     watcher: Watcher | None = None,
 ) -> Run:

@@ -17,6 +17,8 @@ from corral.envs import ConstraintSpec, from_gymnasium
 from corral.envs.gymnasium import crew, worker
 from corral.envs.gymnasium.wrap import groups_from_gymnasium
 from corral.errors import CorralError
+from corral.policy import acting
+from corral.policy.acting import Actor
 
 ONE = (ConstraintSpec("far", 3.0),)
 
@@ -96,15 +98,95 @@ def test_any_number_of_workers_gives_the_same_bits():
     assert children() == set()
 
 
-def test_each_worker_has_slots_of_both_groups_and_as_many_as_the_others():
-    for sizes in ((8, 8), (3, 2), (1, 1), (9, 8)):
+def actor(hidden=64):
+    """A policy whose last digits depend on how many rows it is asked for at once."""
+    draws = np.random.default_rng(1)
+    shapes = {"weights_0": (2, hidden), "weights_1": (hidden, hidden), "weights_2": (hidden, 1)}
+    arrays = {name: draws.normal(size=shape) for name, shape in shapes.items()}
+    arrays |= {name.replace("weights", "biases"): draws.normal(size=shape[1]) for name, shape in shapes.items()}
+    arrays |= {"sigma": np.full(1, 0.5), "mean": np.ones(2), "deviation": np.full(2, 3.0)}
+    how = {"activation": "tanh", "clip": 10.0, "sizes": None, "start": None}
+    bounds = {"low": (-2.0,), "high": (2.0,), "shape": (1,)}
+    return Actor(how | bounds, {name: array.astype(np.float32) for name, array in arrays.items()})
+
+
+def price(obs, action, next_obs, info):
+    return float(abs(next_obs[0] - obs[0]) + abs(action[0]))
+
+
+def test_any_number_of_workers_plays_the_same_episodes_to_the_bit():
+    def episodes(workers):
+        prices = [lambda obs, action, next_obs, info: float(abs(next_obs[0] - obs[0]) + abs(action[0]))]
+        groups = groups_from_gymnasium(wanderer(), (8, 5), ONE, prices, horizon=7, workers=workers)
+        played = [group.play(actor(), 11, 3, chance, lambda: False) for group in groups for chance in ([4, 5], None)]
+        groups[0].close()
+        return [field.tobytes() for each in played for field in each]
+
+    here = episodes(0)
+    for workers in (1, 2, 5, 13):
+        assert episodes(workers) == here, f"{workers} workers"
+    assert children() == set()
+
+
+@pytest.mark.parametrize("chance", [[7, 8], None])
+def test_episodes_that_are_played_are_those_that_single_steps_make(chance):
+    policy, streams = actor(), []
+    env = from_gymnasium(wanderer(), 3, ONE, [price], horizon=7)
+    played = env.play(policy, 7, 5, chance, lambda: False)
+    left, obs = np.array([3, 2, 2]), env.reset(5)
+    if chance:
+        streams = [np.random.Generator(np.random.PCG64(np.random.SeedSequence([7, 8, slot]))) for slot in range(3)]
+    steps, ends = [[] for _ in left], [[] for _ in left]
+    noise = np.stack([stream.standard_normal((64, 1), np.float32) for stream in streams], 1) if chance else None
+    for t in range(21):
+        action = policy(obs, None if noise is None else noise[t])
+        out = env.step(action, left > 0)
+        for i in np.flatnonzero(left):
+            steps[i].append((obs[i], action[i], out.reward[i], out.costs[i]))
+            if out.terminated[i] or out.truncated[i]:
+                ends[i].append((len(steps[i]), out.truncated[i], out.final_obs[i]))
+                left[i] -= 1
+        obs = out.obs
+    assert not left.any()
+    rows, episodes = [row for slot in steps for row in slot], [end for slot in ends for end in slot]
+    for k, field in enumerate((played.obs, played.action, played.reward, played.costs)):
+        np.testing.assert_array_equal(field, np.stack([row[k] for row in rows]))
+    lengths = [length for slot in ends for length in np.diff([0, *(end[0] for end in slot)])]
+    assert played.length.tolist() == lengths
+    np.testing.assert_array_equal(played.truncated, [end[1] for end in episodes])
+    np.testing.assert_array_equal(played.final_obs, np.stack([end[2] for end in episodes]))
+
+
+def test_a_worker_that_plays_for_longer_than_a_step_may_take_is_not_said_to_hang(monkeypatch):
+    class Slow(wanderer()):
+        def step(self, action):
+            time.sleep(0.05)
+            return (*super().step(action)[:2], False, False, {"cost": 1.0})
+
+    env = from_gymnasium(lambda: Slow(), 1, ONE, horizon=60, workers=1)
+    monkeypatch.setattr(crew, "PATIENCE", 1.5)
+    assert env.play(actor(), 1, 0, None, lambda: False).length.tolist() == [60]
+    env.close()
+
+
+def test_in_this_process_episodes_that_nobody_wants_are_not_played_to_their_end():
+    env = from_gymnasium(wanderer("hangs"), 1, ONE, horizon=10)
+    asked = iter([False, True])
+    with pytest.raises(CorralError, match="nobody wants these episodes any more"):
+        env.play(actor(), 1, 0, None, lambda: next(asked))
+
+
+def test_each_slot_has_one_worker_and_each_worker_as_many_as_the_others_of_few_groups():
+    for sizes in ((8, 8), (3, 2), (1, 1), (9, 8), (5,)):
         for workers in range(1, sum(sizes) + 1):
-            shares = crew._shares(sizes, workers)
+            split = crew.shares(sizes, workers).values()
             for group, size in enumerate(sizes):
-                ends = [share[group] for share in shares]
+                ends = [share[group] for share in split]
                 assert [slot for start, stop in ends for slot in range(start, stop)] == list(range(size))
-            totals = [sum(stop - start for start, stop in share) for share in shares]
+            totals = [sum(stop - start for start, stop in share) for share in split]
             assert max(totals) - min(totals) <= 1, (sizes, workers)
+            parts = sum(start < stop for share in split for start, stop in share)
+            assert parts <= workers + len(sizes) - 1, (sizes, workers)
 
 
 TROUBLES = {
@@ -287,11 +369,12 @@ def test_an_environment_without_a_space_is_named_by_its_worker():
     assert children() == set()
 
 
-def test_the_worker_s_file_runs_under_python_3_8_and_needs_nothing_but_numpy_and_gymnasium():
-    text = Path(worker.__file__).read_text()
+@pytest.mark.parametrize(("module", "needed"), [(worker, {"numpy", "gymnasium"}), (acting, {"numpy"})])
+def test_what_a_worker_runs_runs_under_python_3_8_and_needs_nothing_but_numpy_and_gymnasium(module, needed):
+    text = Path(module.__file__).read_text()
     tree = ast.parse(text, feature_version=(3, 8))
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imported |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
     others = {name.split(".")[0] for name in imported} - sys.stdlib_module_names
-    assert others == {"numpy", "gymnasium"}
+    assert others == needed
     assert "strict=" not in text  # zip has it from 3.10 on

@@ -1,8 +1,9 @@
 """Processes that step copies of an environment: each runs `worker.py`, under this Python or another.
 
-Commands of 16 bytes and answers of one go through pipes, everything else through memory that all of them share. Each worker
-steps some slots of every group. A group is asked for by a thread of its own, so while one waits for its policy, the workers
-step the other.
+Each worker has some slots of every group. It plays whole episodes by itself: it gets the policy in NumPy, and sends back all
+steps at the end. Where the policy can be asked in this process only, workers are asked for every single step: commands of 16
+bytes and answers of one go through pipes, everything else through memory that all of them share, and each group is asked for
+by a thread of its own, so that the workers step one while another waits for its policy.
 """
 
 import contextlib
@@ -16,25 +17,49 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from corral.envs.gymnasium import worker as other_side
-from corral.envs.gymnasium.worker import ATTACH, COMMAND, DONE, LEAVE, LENGTH, NO_GYMNASIUM, RESET, STEP, Rows, rows_in
+from corral.envs.gymnasium.worker import (
+    ATTACH,
+    COMMAND,
+    DONE,
+    LEAVE,
+    LENGTH,
+    NO_GYMNASIUM,
+    PLAY,
+    RESET,
+    STEP,
+    Rows,
+    beats_in,
+    packed,
+    rows_in,
+    unpacked,
+)
 from corral.errors import CorralError, require
+from corral.policy import acting
 
 PATIENCE = 300.0
-"""Seconds for which a worker may say nothing, while it makes its environments, resets or steps them once."""
+"""Seconds that a worker may take to make its environments, to reset them, or to step them once."""
 _LEAVING = 5.0
 """Seconds in which a worker has to close its environments at the end."""
+
+_ACTING = Path(acting.__file__).read_text(encoding="utf-8")
 
 # One thread each, as the workers share the cores; and JAX on the CPU, as a GPU is the learner's.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-@dataclass
+class Lost(CorralError):
+    """A worker has ended, or was ended, without a word: the same episodes may be played by another."""
+
+
+@dataclass(eq=False)
 class _Process:
     number: int
     popen: "subprocess.Popen[bytes]"
@@ -44,6 +69,8 @@ class _Process:
     """Where the answers for each group are read."""
     slots: list[tuple[int, int]]
     """Its slots of each group, from and to before."""
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """Whoever writes a command owns this: a long one must not be mixed with another."""
 
 
 class Crew:
@@ -52,7 +79,8 @@ class Crew:
     The first failure of a worker ends them all: whoever waits for a worker then gets the error of that failure.
     """
 
-    rows: list[Rows]
+    rows: list[Rows] | None = None
+    """None before there are arrays to `share`."""
 
     def __init__(
         self,
@@ -61,20 +89,23 @@ class Crew:
         constraints: Sequence[str],
         parcel: bytes,
         sizes: Sequence[int],
-        workers: int,
+        split: Mapping[int, list[tuple[int, int]]],
         python: Path | None = None,
     ) -> None:
-        """Start them. `parcel` is (function or specification, cost functions), pickled; empty: all is in the id `env`."""
+        """Start workers of these numbers, each with its slots of every group (`shares`); `sizes` are those of the groups.
+
+        `parcel` is (function or specification, cost functions), pickled; empty: all is in the id `env`.
+        """
         self._env, self._sizes = env, tuple(sizes)
         self._lock = threading.Lock()
         self._trouble: CorralError | None = None
         self._processes: list[_Process] = []
         self._memory = _shared_memory()
-        shares = _shares(self._sizes, min(workers, sum(self._sizes)))
+        self._beats: np.ndarray | None = None
         try:
-            for number, slots in enumerate(shares):
+            for number, slots in split.items():
                 self._processes.append(self._start(number, slots, python))
-            for process in self._processes:
+            for place, process in enumerate(self._processes):
                 order = {
                     "id": env,
                     "parameters": dict(parameters),
@@ -83,6 +114,8 @@ class Crew:
                     "parcel": len(parcel),
                     "path": None if python else sys.path,
                     "quiet": process.number > 0,
+                    "place": place,
+                    "acting": _ACTING,
                 }
                 self._brief(process, json.dumps(order).encode(), parcel)
             self.description, *_ = [json.loads(self._text(process)) for process in self._processes]
@@ -124,19 +157,22 @@ class Crew:
 
     def share(self, shape: Mapping[str, Any]) -> None:
         """Lay out the arrays, of the sizes in `shape` (`worker.rows_in`), in memory that everybody sees."""
-        size = 0
+        workers = len(self._processes)
+        _, size = beats_in(bytes(8 * workers), workers)
         for count in self._sizes:
             _, size = rows_in(None, size, count, dict(shape))
         os.ftruncate(self._memory, size)
-        memory, offset, self.rows = mmap.mmap(self._memory, size), 0, []
+        memory, found = mmap.mmap(self._memory, size), []
+        self._beats, offset = beats_in(memory, workers)
         for count in self._sizes:
             rows, offset = rows_in(memory, offset, count, dict(shape))
             assert rows is not None
-            self.rows.append(rows)
-        text = json.dumps({**shape, "bytes": size, "counts": self._sizes}).encode()
+            found.append(rows)
+        text = json.dumps({**shape, "bytes": size, "counts": self._sizes, "workers": workers}).encode()
         for process in self._processes:
             self._send(process, COMMAND.pack(ATTACH, 0, len(text), 0) + text)
         self._wait(0, self._processes)
+        self.rows = found
         self._with_slots = [
             [p for p in self._processes if p.slots[g][0] < p.slots[g][1]] for g in range(len(self._sizes))
         ]
@@ -148,6 +184,20 @@ class Crew:
     def step(self, group: int) -> None:
         """Step the group's active slots with its actions."""
         self._ask(group, COMMAND.pack(STEP, group, 0, 0))
+
+    def play(
+        self, group: int, actor: acting.Actor, seed: int, chance: Sequence[int] | None, shares: Sequence[int]
+    ) -> dict[str, np.ndarray]:
+        """Play `shares[i]` episodes in slot i of the group, as `worker.Copies.play` says."""
+        require(bool(self._processes), f"the workers of {self._env} have been closed")
+        asked = [p for p in self._with_slots[group] if any(shares[slice(*p.slots[group])])]
+        for process in asked:
+            own = shares[slice(*process.slots[group])]
+            order = packed([[seed, chance, own], actor.how], dict(actor.arrays))
+            self._send(process, COMMAND.pack(PLAY, group, 0, 0) + order)
+        answers = self._wait(group, asked, lambda process: unpacked(self._reader(process, group))[1])
+        played = [answers[process.number] for process in asked]
+        return {name: np.concatenate([each[name] for each in played]) for name in played[0]}
 
     def interrupt(self) -> None:
         """End the workers at once; whoever waits for them gets an error."""
@@ -185,24 +235,40 @@ class Crew:
 
     def _send(self, process: _Process, command: bytes) -> None:
         # To one that has died nothing can be sent: its answer says so.
-        with contextlib.suppress(BrokenPipeError):
-            os.write(process.commands, command)
+        left = memoryview(command)
+        with contextlib.suppress(BrokenPipeError), process.turn:
+            while left:
+                left = left[os.write(process.commands, left) :]
 
-    def _wait(self, group: int, asked: Sequence[_Process]) -> None:
-        """Wait until all of them have done what they were asked for this group."""
+    def _wait(
+        self, group: int, asked: Sequence[_Process], receive: Callable[[_Process], Any] = lambda process: None
+    ) -> dict[int, Any]:
+        """Wait until all of them have done what they were asked for this group; what came with the answer of each."""
         waiting = {process.replies[group]: process for process in asked}
+        received: dict[int, Any] = {}
         poll = select.poll()
         for reply in waiting:
             poll.register(reply, select.POLLIN)
-        until = time.monotonic() + PATIENCE
+        latest = {reply: (-1, 0.0) for reply in waiting}  # when a worker was last seen to go on
         while waiting:
-            ready = poll.poll(1000 * max(0.0, until - time.monotonic()))
-            if not ready:
-                slow = next(iter(waiting.values()))
-                self._fail(slow, group, f"has not answered for {PATIENCE:g} seconds: it hangs, and was ended")
-            for reply, _ in ready:
-                self._judge(waiting.pop(reply), group, os.read(reply, 1))
+            now = time.monotonic()
+            for reply, process in waiting.items():
+                beats = 0 if self._beats is None else int(self._beats[self._processes.index(process)])
+                if beats != latest[reply][0]:
+                    latest[reply] = beats, now
+                elif now - latest[reply][1] >= PATIENCE:
+                    self._fail(
+                        process,
+                        group,
+                        CorralError,
+                        f"has not answered for {PATIENCE:g} seconds: it hangs, and was ended",
+                    )
+            for reply, _ in poll.poll(1000 * PATIENCE / 8):
+                process = waiting.pop(reply)
+                self._judge(process, group, os.read(reply, 1))
+                received[process.number] = receive(process)
                 poll.unregister(reply)
+        return received
 
     def _text(self, process: _Process) -> str:
         """The text that comes with a worker's first answer."""
@@ -210,22 +276,28 @@ class Crew:
         return self._following(process, 0)
 
     def _following(self, process: _Process, group: int) -> str:
-        def read(size: int) -> bytes:
-            found = b""
-            while len(found) < size:
-                more = os.read(process.replies[group], size - len(found))
+        read = self._reader(process, group)
+        return read(*LENGTH.unpack(read(LENGTH.size))).decode()
+
+    def _reader(self, process: _Process, group: int) -> Callable[[int], bytearray]:
+        """A function that reads the next so many bytes of an answer."""
+
+        def read(size: int) -> bytearray:
+            found, at = bytearray(size), 0
+            while at < size:
+                more = os.readv(process.replies[group], [memoryview(found)[at:]])
                 if not more:
-                    self._fail(process, group, _death(process.popen))
-                found += more
+                    self._fail(process, group, Lost, _death(process.popen))
+                at += more
             return found
 
-        return read(*LENGTH.unpack(read(LENGTH.size))).decode()
+        return read
 
     def _judge(self, process: _Process, group: int, answer: bytes) -> None:
         if answer == DONE:
             return
         if answer == b"":
-            self._fail(process, group, _death(process.popen))
+            self._fail(process, group, Lost, _death(process.popen))
         said = json.loads(self._following(process, group))
         before, slot = sum(self._sizes[:group]), said["slot"]
         where = f"worker {process.number}" + ("" if slot is None else f", slot {before + slot}")
@@ -238,10 +310,10 @@ class Crew:
 
     # -- failures ------------------------------------------------------------------------------------------------------
 
-    def _fail(self, process: _Process, group: int, how: str) -> None:
+    def _fail(self, process: _Process, group: int, kind: type[CorralError], how: str) -> None:
         before = sum(self._sizes[:group])
         names = [str(before + slot) for slot in range(*process.slots[group])]
-        self._end(CorralError(f"worker {process.number} of {self._env}, which steps slots {', '.join(names)}, {how}"))
+        self._end(kind(f"worker {process.number} of {self._env}, which steps slots {', '.join(names)}, {how}"))
         self._raise()
 
     def _end(self, trouble: CorralError) -> None:
@@ -270,16 +342,20 @@ def _death(process: "subprocess.Popen[bytes]") -> str:
     return f"ended by itself with exit status {status}; what it said is above"
 
 
-def _shares(sizes: Sequence[int], workers: int) -> list[list[tuple[int, int]]]:
-    """For each worker its slots of every group, from and to before. Larger shares go to the first, then to the last."""
-    shares: list[list[tuple[int, int]]] = [[] for _ in range(workers)]
-    for group, size in enumerate(sizes):
-        counts = [size // workers + (k < size % workers) for k in range(workers)]
-        first = 0
-        for own, count in zip(shares, counts if group % 2 == 0 else counts[::-1], strict=True):
-            own.append((first, first + count))
-            first += count
-    return shares
+def shares(sizes: Sequence[int], workers: int) -> dict[int, list[tuple[int, int]]]:
+    """For each worker, of which there are at most as many as slots, its slots of every group, from and to before.
+
+    Each gets slots that follow one another, so of as few groups as possible: a worker asks the policy once for all its slots
+    of a group, whatever their number.
+    """
+    total, found = sum(sizes), {}
+    starts = [sum(sizes[:group]) for group in range(len(sizes))]
+    workers = min(workers, total)
+    for k in range(workers):
+        first, last = -(-total * k // workers), -(-total * (k + 1) // workers)
+        cut = [(max(first - start, 0), min(last - start, size)) for start, size in zip(starts, sizes, strict=True)]
+        found[k] = [(min(low, size), max(high, min(low, size))) for (low, high), size in zip(cut, sizes, strict=True)]
+    return found
 
 
 def _shared_memory() -> int:

@@ -53,10 +53,11 @@ except ImportError as error:
 
 COMMAND = struct.Struct("<cBxxIq")
 """What is asked: one of the letters below, the group of slots, the bytes that follow, the seed."""
-ATTACH, RESET, STEP, LEAVE = b"a", b"r", b"s", b"l"
+ATTACH, RESET, STEP, PLAY, LEAVE = b"a", b"r", b"s", b"p", b"l"
 LENGTH = struct.Struct("<q")
 DONE, TROUBLE = b".", b"!"
-"""A reply is the first, or the second with the length of a JSON text and that text."""
+"""A reply is the first, for PLAY with what was played (`packed`), or the second with the length of a JSON text and that
+text."""
 
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -104,6 +105,28 @@ def rows_in(memory: Any, offset: int, count: int, shape: dict[str, Any]) -> tupl
             found[name] = np.frombuffer(memory, dtype, size, offset).reshape((count, *each))
         offset += -(-size * dtype.itemsize // 64) * 64
     return (Rows(**found) if memory is not None else None), offset
+
+
+def beats_in(memory: Any, workers: int) -> tuple[np.ndarray, int]:
+    """The steps that each worker has played, which show that it is alive, at the start of a piece of memory; their end."""
+    return np.frombuffer(memory, np.int64, workers), -(-8 * workers // 64) * 64
+
+
+def packed(said: Any, arrays: dict[str, np.ndarray]) -> bytes:
+    """What JSON can say and arrays, as bytes that any version of NumPy can read."""
+    kinds = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
+    head = json.dumps([said, kinds]).encode()
+    return b"".join([LENGTH.pack(len(head)), head, *(array.tobytes() for array in arrays.values())])
+
+
+def unpacked(read: Callable[[int], Any]) -> tuple[Any, dict[str, np.ndarray]]:
+    """What `packed` was given; `read` hands out the next so many of its bytes."""
+    said, kinds = json.loads(read(*LENGTH.unpack(read(LENGTH.size))).decode())
+    arrays = {}
+    for name, kind, shape in kinds:
+        dtype, size = np.dtype(kind), int(np.prod(shape, dtype=int))
+        arrays[name] = np.frombuffer(read(size * dtype.itemsize), dtype).reshape(shape)
+    return said, arrays
 
 
 # -- one environment ---------------------------------------------------------------------------------------------------
@@ -249,15 +272,10 @@ def _brief(value: Any) -> str:
     return text if len(text) <= 80 else text[:80] + "…"
 
 
-@contextmanager
-def noted(name: str, what: str) -> Iterator[None]:
-    """An error of the environment's own says which environment, and which call of it, it was in."""
-    try:
-        yield
-    except Exception as error:
-        if hasattr(error, "add_note"):
-            error.add_note("in the environment %s, in its %s" % (name, what))
-        raise
+def note(error: Exception, name: str, what: str) -> None:
+    """Let an error of the environment's own say which environment, and which call of it, it was in."""
+    if hasattr(error, "add_note"):
+        error.add_note("in the environment %s, in its %s" % (name, what))
 
 
 def reported(name: str, names: list[str], info: dict[str, Any]) -> list[Any]:
@@ -291,12 +309,20 @@ class Copies:
     """
 
     def __init__(
-        self, envs: list[Any], first: int, rows: Rows, names: list[str], horizon: int, prices: list[Callable] | None
+        self,
+        envs: list[Any],
+        first: int,
+        beside: int,
+        rows: Rows,
+        names: list[str],
+        horizon: int,
+        prices: list[Callable] | None,
     ) -> None:
+        """`beside` are the slots of the group, those of others included."""
         self.at = 0
         """The copy that is being stepped or reset, for messages."""
         self.first = first
-        self._envs, self._rows = envs, rows
+        self._beside, self._envs, self._rows = beside, envs, rows
         self._names, self._horizon, self._prices = names, horizon, prices
         self._priced = ["the cost of " + name for name in names]
         stated = getattr(envs[0], "spec", None)
@@ -311,47 +337,116 @@ class Copies:
 
     def reset(self, seed: int) -> None:
         """Start every slot afresh."""
-        self._seed = seed
-        self._episodes = [0] * len(self._envs)
-        for i in range(len(self._envs)):
-            self._begin(i)
-        self._require_finite()
+        self._afresh(seed, list(range(len(self._envs))))
 
     def step(self) -> None:
         """Step the active slots; the others earn and cost nothing."""
+        rows = self._rows
+        for array in (rows.reward, rows.costs, rows.terminated, rows.truncated):
+            array[:] = 0
+        over = self._advance(np.flatnonzero(rows.active).tolist())
+        rows.final_obs[:] = rows.obs
+        self._follow(over)
+
+    def play(
+        self, actor: Any, alive: Callable[[], None], seed: int, chance: list[int] | None, shares: list[int]
+    ) -> dict[str, np.ndarray]:
+        """Play `shares[i]` fresh episodes in slot i, asking the policy for every action.
+
+        `actor` is a `policy.acting.Actor`. Its noise in a slot is the stream of random numbers of (chance, slot); None: the
+        most likely actions. `alive` is called before each step. The steps of slot after slot: obs (n, o), action, reward
+        (n,), costs (n, m); and of the episodes in the same order: length, truncated, final_obs.
+
+        The network sees rows for all slots of the group, most of them zero, so that its last digits do not depend on who
+        else plays it (`Actor`).
+        """
+        rows, count = self._rows, len(self._envs)
+        own = slice(self.first, self.first + count)
+        seen = np.zeros((self._beside, self._size), np.float32)
+        streams = [] if chance is None else [_stream(chance, self.first + i) for i in range(count)]
+        left, played = list(shares), [0] * count
+        ends: list[list[tuple[int, bool, np.ndarray]]] = [[] for _ in shares]
+        active = [i for i in range(count) if left[i]]
+        self._afresh(seed, active)
+        room, t, noise = 0, 0, None
+        log = {"obs": rows.obs, "action": actor(seen, None, own), "reward": rows.reward, "costs": rows.costs}
+        log = {name: np.empty((0, *one.shape), one.dtype) for name, one in log.items()}
+        while active:
+            alive()
+            if t == room:
+                room = max(256, 2 * room)
+                log = _grown(log, room)
+                all_obs, all_actions, rewards, costs = log["obs"], log["action"], log["reward"], log["costs"]
+            seen[own] = all_obs[t] = rows.obs
+            if chance is not None and t % _BLOCK == 0:
+                noise = np.stack([actor.noise(stream, _BLOCK) for stream in streams], axis=1)
+            all_actions[t] = action = actor(seen, None if noise is None else noise[t % _BLOCK], own)
+            rows.actions[:] = actor.outside(action)
+            over = self._advance(active)
+            rewards[t], costs[t] = rows.reward, rows.costs
+            t += 1
+            for i in over:
+                ends[i].append((t - played[i], bool(rows.truncated[i]), rows.obs[i].copy()))
+                played[i] = t
+                left[i] -= 1
+            if over:
+                active = [i for i in active if left[i]]
+                self._follow([i for i in over if left[i]])
+        # A slot plays its episodes without a pause, so its steps are the first rows.
+        found = {
+            name: np.concatenate([array[:steps, i] for i, steps in enumerate(played)]) for name, array in log.items()
+        }
+        episodes = [end for slot in ends for end in slot]
+        found["length"] = np.array([end[0] for end in episodes], np.int32)
+        found["truncated"] = np.array([end[1] for end in episodes], bool)
+        found["final_obs"] = np.array([end[2] for end in episodes], np.float32).reshape(-1, self._size)
+        return found
+
+    def _afresh(self, seed: int, slots: list[int]) -> None:
+        """Start these slots from the streams of this seed."""
+        self._seed = seed
+        self._episodes = [0] * len(self._envs)
+        for i in slots:
+            self._begin(i)
+        self._require_finite()
+
+    def _follow(self, slots: list[int]) -> None:
+        """Start the next episodes of these slots."""
+        for i in slots:
+            self._episodes[i] += 1
+            self._begin(i)
+        if slots:
+            self._require_finite()
+
+    def _advance(self, active: list[int]) -> list[int]:
+        """Step these slots and write down what comes of it; the slots whose episodes are over, which see their ends."""
+        if not active:
+            return []
         rows, envs = self._rows, self._envs
-        active = np.flatnonzero(rows.active).tolist()
         # First all steps, then what came of them, for all copies together where that can be: a bare loop takes 40 µs for a
         # step of HalfCheetah-v5, and one that also writes each number into its array takes a third more.
         actions: Any = rows.actions.tolist() if self._whole else list(rows.actions.copy())
         returned = []
-        with noted(self._name, "step"):
+        try:
             for self.at in active:
                 returned.append(envs[self.at].step(actions[self.at]))
-        for array in (rows.reward, rows.costs, rows.terminated, rows.truncated):
-            array[:] = 0
-        over = self._take_down(active, actions, returned) if active else []
-        rows.final_obs[:] = rows.obs
+        except Exception as error:
+            note(error, self._name, "step")
+            raise
+        over = self._take_down(active, actions, returned)
         self._require_finite()
-        for i in over:
-            self._episodes[i] += 1
-            self._begin(i)
-        if over:
-            self._require_finite()
+        return over
 
     def _take_down(self, active: list[int], actions: Any, returned: list[Any]) -> list[int]:
         """Write what the steps of the active copies returned into their rows; the copies whose episodes are over."""
-        rows, name, over, values = self._rows, self._name, [], []
-        for self.at, each in zip(active, returned):
-            usual = type(each) is tuple and len(each) == 5 and type(each[4]) is dict
-            values.append(each if usual else five(name, each))
-        seen, rewards, terminations, truncations, infos = zip(*values)
+        rows, name, over = self._rows, self._name, []
+        for k, each in enumerate(returned):
+            if not (type(each) is tuple and len(each) == 5 and type(each[4]) is dict):
+                self.at = active[k]
+                returned[k] = five(name, each)
+        seen, rewards, terminations, truncations, infos = zip(*returned)
         self._see(active, seen)
-        rows.reward[active] = self._numbers("reward", "the reward", active, rewards)
-        if self._names:
-            costs = self._costs(active, actions, seen, infos)
-            for k, what in enumerate(self._priced):
-                rows.costs[active, k] = self._numbers("costs", what, active, [each[k] for each in costs])
+        self._count(active, [rewards, *zip(*(self._costs(active, actions, seen, infos) if self._names else ()))])
         steps, horizon = self._steps, self._horizon
         for i, terminated, truncated in zip(active, terminations, truncations):
             steps[i] += 1
@@ -373,8 +468,11 @@ class Copies:
         """Start the slot's next episode."""
         self.at = i
         stream = np.random.SeedSequence((self._seed, self.first + i, self._episodes[i]))
-        with noted(self._name, "reset"):
+        try:
             begun = self._envs[i].reset(seed=int(stream.generate_state(1)[0]))
+        except Exception as error:
+            note(error, self._name, "reset")
+            raise
         if not (isinstance(begun, tuple) and len(begun) == 2 and isinstance(begun[1], dict)):
             message = "%s: reset must return an observation and a dict, got %s"
             raise Trouble(message % (self._name, type(begun).__name__))
@@ -384,26 +482,42 @@ class Copies:
 
     def _see(self, slots: list[int], seen: Any) -> None:
         """Write down the observations of these copies, flattened."""
-        if self._plain is not None:
-            with suppress(ValueError), np.errstate(over="ignore"):  # not all of one shape; too large: found out below
-                rows = np.asarray(seen)
-                if rows.shape[1:] == self._plain and rows.dtype == self._space.dtype:
-                    self._rows.obs[slots] = rows
-                    return
-        for self.at, obs in zip(slots, seen):
-            with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):  # what is too large for float32 is found out by `_require_finite`
+            if self._plain is not None:
+                try:
+                    rows = np.asarray(seen)
+                    if rows.shape[1:] == self._plain and rows.dtype == self._space.dtype:
+                        self._rows.obs[self._at(slots)] = rows
+                        return
+                except ValueError:  # not all of one shape
+                    pass
+            for self.at, obs in zip(slots, seen):
                 self._rows.obs[self.at] = flat(self._name, self._space, obs, self._size)
+
+    def _at(self, slots: list[int]) -> Any:
+        """The index of these slots in an array: a slice where they are all, which is faster."""
+        return slots if len(slots) < len(self._envs) else slice(None)
+
+    def _count(self, slots: list[int], values: list[Any]) -> None:
+        """Write down the rewards of these copies, which come first in `values`, and their costs."""
+        rows, where = self._rows, self._at(slots)
+        try:
+            found = np.array(values, float)
+            usual = found.shape == (1 + len(self._names), len(slots)) and bool((np.abs(found) <= LARGEST).all())
+        except (TypeError, ValueError, OverflowError):
+            usual = False
+        if not usual:
+            kinds = [("reward", "the reward"), *(("costs", what) for what in self._priced)]
+            found = np.array([self._numbers(*kind, slots, each) for kind, each in zip(kinds, values)])
+        rows.reward[where] = found[0]
+        rows.costs[where] = found[1:].T
 
     def _numbers(self, kind: str, what: str, slots: list[int], values: Any) -> np.ndarray:
         """Rewards or costs of these copies as numbers that float32 can hold."""
-        found = np.empty(0)
-        with suppress(TypeError, ValueError, OverflowError):
-            found = np.asarray(values, float)
-        if found.shape != (len(slots),):
-            each = []
-            for self.at, value in zip(slots, values):
-                each.append(number(self._name, what, value))
-            found = np.array(each)
+        each = []
+        for self.at, value in zip(slots, values):
+            each.append(number(self._name, what, value))
+        found = np.array(each)
         fits = np.abs(found) <= LARGEST  # false also for what is not a number
         if not fits.all():
             first = int(np.argmin(fits))
@@ -425,10 +539,13 @@ class Copies:
                 found.append(reported(self._name, self._names, info))
             return found
         latest, prices = self._latest, self._prices
-        with noted(self._name, "cost function"):
+        try:
             for self.at, obs, info in zip(slots, seen, infos):
                 before, action = latest[self.at], actions[self.at]
                 found.append([price(before, action, obs, info) for price in prices])
+        except Exception as error:
+            note(error, self._name, "cost function")
+            raise
         for i, obs in zip(slots, seen):
             latest[i] = self._kept(obs)
         return found
@@ -444,6 +561,23 @@ class Copies:
     def _refuse(self, value: Any, kind: str, steps: int) -> NoReturn:
         message = "%s handed out %s as %s after %d steps of an episode"
         raise Trouble(message % (self._name, value, kind, steps))
+
+
+_BLOCK = 64
+"""Noise is drawn for this many steps at once: as much work, but fewer calls."""
+
+
+def _stream(chance: list[int], slot: int) -> np.random.Generator:
+    """The stream of random numbers for the actions of a slot."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([*chance, slot])))
+
+
+def _grown(arrays: dict[str, np.ndarray], steps: int) -> dict[str, np.ndarray]:
+    """The arrays (steps before, …) with room for so many steps."""
+    larger = {name: np.empty((steps, *array.shape[1:]), array.dtype) for name, array in arrays.items()}
+    for name, array in arrays.items():
+        larger[name][: len(array)] = array
+    return larger
 
 
 def in_slots(made: Callable[[], Any], count: int) -> list[Any]:
@@ -469,6 +603,9 @@ class Worker:
         self._order, self._commands, self._memory, self._replies = order, commands, memory, replies
         self._names: list[str] = order["constraints"]
         self._groups: dict[int, Copies] = {}
+        acting: dict[str, Any] = {"__name__": "acting"}
+        exec(compile(order["acting"], "acting.py", "exec"), acting)
+        self._actor = acting["Actor"]
         # Made by cloudpickle, under this very Python.
         sent: Any = pickle.loads(parcel) if parcel else (order["id"], None)
         given, self._prices = sent
@@ -497,6 +634,11 @@ class Worker:
                     self._groups[group].step()
                 elif kind == RESET:
                     self._groups[group].reset(seed)
+                elif kind == PLAY:
+                    (play, how), arrays = unpacked(lambda size: _read(self._commands, size))
+                    played = self._groups[group].play(self._actor(how, arrays), self._alive, *play)
+                    _write(self._replies[group], DONE + packed(None, played))
+                    continue
                 else:
                     self._attach(json.loads(_read(self._commands, following).decode()))
             except Exception as error:
@@ -511,14 +653,20 @@ class Worker:
         """Find the rows of this worker's slots in the memory that is shared."""
         import mmap
 
-        memory, offset, left = mmap.mmap(self._memory, shape["bytes"]), 0, list(self._envs)
+        memory, left = mmap.mmap(self._memory, shape["bytes"]), list(self._envs)
+        beats, offset = beats_in(memory, shape["workers"])
+        self._beat = beats[self._order["place"] :]
         for group, (count, (start, stop)) in enumerate(zip(shape["counts"], self._order["slots"])):
             rows, offset = rows_in(memory, offset, count, shape)
             own, left = left[: stop - start], left[stop - start :]
             if own:
                 assert rows is not None
                 mine = rows.sliced(start, stop)
-                self._groups[group] = Copies(own, start, mine, self._names, shape["horizon"], self._prices)
+                self._groups[group] = Copies(own, start, count, mine, self._names, shape["horizon"], self._prices)
+
+    def _alive(self) -> None:
+        """Show whoever waits that this worker goes on."""
+        self._beat[0] += 1
 
 
 def report(reply: int, error: BaseException, slot: int | None) -> None:
@@ -557,8 +705,9 @@ def _read(source: int, size: int) -> bytes:
 
 
 def _write(to: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(to, data) :]
+    left = memoryview(data)
+    while left:
+        left = left[os.write(to, left) :]
 
 
 def _end_with_parent(life: int) -> NoReturn:

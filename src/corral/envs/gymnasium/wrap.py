@@ -4,23 +4,42 @@
 """
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import cloudpickle
 import gymnasium
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
-from corral.envs.contract import Action, Box, ConstraintSpec, Discrete, EnvSpec, HostEnv, HostStep, MultiDiscrete
+from corral.envs.contract import (
+    Action,
+    Box,
+    ConstraintSpec,
+    Discrete,
+    EnvSpec,
+    HostEnv,
+    HostStep,
+    MultiDiscrete,
+    Played,
+)
 from corral.envs.gymnasium import worker
-from corral.envs.gymnasium.crew import Crew
+from corral.envs.gymnasium.crew import Crew, shares
+from corral.envs.gymnasium.on_ray import RayCrew
 from corral.envs.mjcf import without_log_for_good
 from corral.errors import CorralError, brief, require
+from corral.policy.acting import Actor
 
 Cost = Callable[[Any, Any, Any, dict[str, Any]], float]
 """cost(obs, action, next_obs, info) -> the cost of this step; all four are the Gymnasium environment's own."""
+
+
+Workers = int | Literal["ray"]
+"""How many processes of this machine step an environment's copies, or that those of a Ray cluster do."""
 
 
 class Unsendable(CorralError):
@@ -34,7 +53,7 @@ def from_gymnasium(
     costs: Sequence[Cost] | None = None,
     horizon: int | None = None,
     parameters: Mapping[str, Any] | None = None,
-    workers: int = 0,
+    workers: Workers = 0,
     python: Path | None = None,
 ) -> HostEnv:
     """`num_envs` copies of a Gymnasium environment, given its id or a function that makes one.
@@ -47,8 +66,9 @@ def from_gymnasium(
     Observations are flattened. Actions of a box are mapped from [-1, 1] onto its bounds and clipped, number by number where
     there are bounds. A number from the environment that is not finite raises a CorralError that names it.
 
-    `workers` processes step the copies, or this one where that is 0; functions go there by cloudpickle. `python` is another
-    interpreter for them, which needs NumPy and Gymnasium or Safety-Gymnasium, and takes ids only.
+    `workers` processes step the copies, or this one where that is 0, or those of a Ray cluster where that is "ray";
+    functions go there by cloudpickle. `python` is another interpreter for them, which needs NumPy and Gymnasium or
+    Safety-Gymnasium, and takes ids only.
     """
     (only,) = groups_from_gymnasium(make, [num_envs], constraints, costs, horizon, parameters, workers, python)
     return only
@@ -61,7 +81,7 @@ def groups_from_gymnasium(
     costs: Sequence[Cost] | None = None,
     horizon: int | None = None,
     parameters: Mapping[str, Any] | None = None,
-    workers: int = 0,
+    workers: Workers = 0,
     python: Path | None = None,
 ) -> list[HostEnv]:
     """Several groups of copies, of these sizes, that share their workers; each as `from_gymnasium` makes it.
@@ -70,7 +90,7 @@ def groups_from_gymnasium(
     copies of a user's environment may have something in common that two threads must not use at once.
     """
     require(all(size >= 1 for size in sizes), f"num_envs must be at least 1, got {min(sizes)}")
-    require(workers >= 0, f"workers must not be negative, got {workers}")
+    require(workers == "ray" or workers >= 0, f"workers must not be negative, got {workers}")
     require(
         costs is None or len(costs) == len(constraints),
         f"costs must have a function for each of the {len(constraints)} constraints, got {len(costs or ())}",
@@ -88,14 +108,20 @@ def groups_from_gymnasium(
     if workers or python:
         parcel = b"" if python else _parcel(make, prices)
         name = make if isinstance(make, str) else getattr(make, "__name__", type(make).__name__)
-        crew = Crew(name, given, names, parcel, sizes, max(workers, 1), python)
+        crew: Crew | RayCrew
+        if workers == "ray":
+            crew = RayCrew(name, given, names, parcel, sizes, python)
+        else:
+            crew = Crew(name, given, names, parcel, sizes, shares(sizes, max(workers, 1)), python)
         try:
             spec = spec_of(crew.description, constraints, horizon)
-            crew.share(_shape(crew.description, spec))
+            shape = _shape(crew.description, spec)
+            crew.share(shape)
         except BaseException:
             crew.close()
             raise
-        return [_GymnasiumHost(spec, rows, _Away(crew, group)) for group, rows in enumerate(crew.rows)]
+        all_rows = crew.rows or [_rows(size, shape) for size in sizes]
+        return [_GymnasiumHost(spec, rows, _Away(crew, group)) for group, rows in enumerate(all_rows)]
     without_log_for_good()
     with in_words():
         made = make if callable(make) else lambda: worker.make(make, make, given)
@@ -105,10 +131,17 @@ def groups_from_gymnasium(
     shape = _shape(description, spec)
     for size in sizes:
         own, envs = envs[:size], envs[size:]
-        rows, _ = worker.rows_in(bytearray(worker.rows_in(None, 0, size, shape)[1]), 0, size, shape)
-        assert rows is not None
-        groups.append(_GymnasiumHost(spec, rows, _Here(worker.Copies(own, 0, rows, names, spec.horizon, prices), lock)))
+        rows = _rows(size, shape)
+        copies = worker.Copies(own, 0, size, rows, names, spec.horizon, prices)
+        groups.append(_GymnasiumHost(spec, rows, _Here(copies, lock)))
     return list(groups)
+
+
+def _rows(size: int, shape: dict[str, Any]) -> worker.Rows:
+    """Arrays for so many slots in memory of this process."""
+    rows, _ = worker.rows_in(bytearray(worker.rows_in(None, 0, size, shape)[1]), 0, size, shape)
+    assert rows is not None
+    return rows
 
 
 def _parcel(make: str | Callable[[], Any], prices: list[Cost] | None) -> bytes:
@@ -173,6 +206,17 @@ def _shape(said: Mapping[str, Any], spec: EnvSpec) -> dict[str, Any]:
     return {**action, **sizes, "horizon": spec.horizon}
 
 
+@lru_cache
+def _threads_of_blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _one_thread() -> Any:
+    """NumPy multiplies matrices with one thread meanwhile, as in a worker: with several the last digits may differ."""
+    told = "OPENBLAS_NUM_THREADS" in os.environ or "MKL_NUM_THREADS" in os.environ  # so are the workers
+    return contextlib.nullcontext() if told else _threads_of_blas().limit(limits=1, user_api="blas")
+
+
 class _Here:
     """Environments in this process, one group at a time."""
 
@@ -187,6 +231,14 @@ class _Here:
         with self._lock, in_words():
             self._copies.step()
 
+    def play(self, over: Callable[[], bool], actor: Actor, *play: Any) -> dict[str, np.ndarray]:
+        def alive() -> None:
+            if over():
+                raise CorralError("nobody wants these episodes any more")
+
+        with self._lock, in_words(), _one_thread():
+            return self._copies.play(actor, alive, *play)
+
     def interrupt(self) -> None:
         return None
 
@@ -197,7 +249,7 @@ class _Here:
 class _Away:
     """Environments in workers."""
 
-    def __init__(self, crew: Crew, group: int) -> None:
+    def __init__(self, crew: Crew | RayCrew, group: int) -> None:
         self._crew, self._group = crew, group
 
     def reset(self, seed: int) -> None:
@@ -205,6 +257,9 @@ class _Away:
 
     def step(self) -> None:
         self._crew.step(self._group)
+
+    def play(self, over: Callable[[], bool], actor: Actor, *play: Any) -> dict[str, np.ndarray]:
+        return self._crew.play(self._group, actor, *play)
 
     def interrupt(self) -> None:
         self._crew.interrupt()
@@ -238,6 +293,13 @@ class _GymnasiumHost(HostEnv):
             rows.final_obs.copy(),
             broken=np.zeros(self.num_envs, bool),
         )
+
+    def play(
+        self, actor: Actor, episodes: int, seed: int, chance: list[int] | None, over: Callable[[], bool]
+    ) -> Played:
+        n = self.num_envs
+        each = [episodes // n + (i < episodes % n) for i in range(n)]
+        return Played(**self._stepper.play(over, actor, seed, chance, each))
 
     def interrupt(self) -> None:
         self._stepper.interrupt()
