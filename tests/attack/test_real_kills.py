@@ -57,7 +57,9 @@ def test_a_process_that_outlives_its_parent_is_noticed_and_ended(monkeypatch):
         # since Popen returns while exec is still under way.
         environment, pipe = os.environ | {real_kills.MARK: mark}, subprocess.PIPE
         orphan = subprocess.Popen(["sh", "-c", "echo; read line"], env=environment, stdin=pipe, stdout=pipe)
-        assert orphan.stdin is not None and orphan.stdout is not None and orphan.stdout.read(1) == b"\n"
+        assert orphan.stdin is not None
+        assert orphan.stdout is not None
+        assert orphan.stdout.read(1) == b"\n"
         with pytest.raises(Wrong, match=rf"processes \[{orphan.pid}\] live 0.1 s after their parent"):
             real_kills.require_no_orphans(mark)
     with orphan.stdin, orphan.stdout:
