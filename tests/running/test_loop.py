@@ -327,6 +327,24 @@ def test_nobody_else_writes_to_a_run_that_is_still_going(seeds, tmp_path):
     assert not list(tmp_path.rglob(f"{lock.FILE}*"))
 
 
+def test_of_two_runs_that_begin_in_one_folder_the_second_leaves_it_to_the_first(tmp_path, monkeypatch):
+    """The first takes the folder after the second has seen that it is free."""
+    first, second, true_owning = replace(BASE, seed=1), replace(BASE, seed=2), loop._owning
+
+    def owning(paths, note):
+        monkeypatch.setattr(loop, "_owning", true_owning)
+        loop.run(first, tmp_path / "run")
+        return true_owning(paths, note)
+
+    monkeypatch.setattr(loop, "_owning", owning)
+    with stubbed(), pytest.raises(CorralError, match="run exists and is not empty"):
+        loop.run(second, tmp_path / "run")
+    with stubbed():
+        loop.run(first, tmp_path / "whole")
+    assert RunDirectory(tmp_path / "run").config().seed == 1
+    assert_same_run(tmp_path / "whole", tmp_path / "run")
+
+
 def test_a_seed_that_somebody_resumes_is_not_overwritten_with_its_run(tmp_path):
     with stubbed():
         loop.run(BASE, tmp_path / "run", seeds=2)
