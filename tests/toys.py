@@ -139,7 +139,8 @@ class Counted(NamedTuple):
 class Stub(Trainer):
     """Stands in where only the loop and its files matter: an iteration is one step of a congruential generator.
 
-    It depends on the whole state and on the plan, so a run that was resumed wrongly ends with another policy.
+    It depends on the whole state, on the plan, and on the runs side by side and their order, as rounding does. So a run that
+    was resumed wrongly, or beside others than before, ends with another policy.
     """
 
     spec = EnvSpec("stub", 1, Box(2), 4, (ConstraintSpec("c", 1.0),))
@@ -147,6 +148,7 @@ class Stub(Trainer):
 
     def __init__(self, configs, sampler=None, net=None):
         self.configs, self.config = tuple(configs), configs[0]
+        self._beside = sum((config.seed + 1) * 1000**k for k, config in enumerate(configs, 1))
 
     def compiles(self, plan):
         return False
@@ -174,7 +176,7 @@ class Stub(Trainer):
     def iterate(self, state, plan):
         runs, rows = [], []
         for run in state:
-            k, x = int(run.iteration), (int(run.x) * 1664525 + 1013904223 + plan.room) % 2**32
+            k, x = int(run.iteration), (int(run.x) * 1664525 + 1013904223 + plan.room + self._beside) % 2**32
             runs.append(self._state(k + 1, x))
             row = dict.fromkeys(log.columns(self.names), 0.0)
             row |= {"iteration": k, "return": float(x), "case": "inside", "accepted": True, "tried": 1, "steps": 1}

@@ -46,9 +46,9 @@ def resume(folder: Path, seeds: int) -> None:
         train(folder, seeds)
 
 
-def grid(folder: Path, seeds: int) -> None:
+def grid(folder: Path, seeds: int, iterations: int = ITERATIONS) -> None:
     """A grid begins, or goes on."""
-    configs = [replace(CONFIG, seed=k) for k in range(len(GRID))]
+    configs = [replace(CONFIG, seed=k, iterations=iterations) for k in range(len(GRID))]
     jobs = [Job(config, folder / name, name) for config, name in zip(configs, GRID, strict=True)]
     quiet = SimpleNamespace(**dict.fromkeys(("start", "program", "update", "note", "stop"), lambda *_: None))
     with lock.owned(folder):
@@ -57,11 +57,18 @@ def grid(folder: Path, seeds: int) -> None:
         raise Wrong(f"the grid ended with {outcome}")
 
 
+def grid_twice(folder: Path, seeds: int) -> None:
+    """A grid comes to its end, and then gets more iterations."""
+    grid(folder, seeds, ITERATIONS - 2)
+    grid(folder, seeds)
+
+
 Work = Callable[[Path, int], None]
 SCENARIOS: dict[str, tuple[Work, Work, int]] = {
     "a run": (train, resume, 1),
     "a run of three seeds": (train, resume, 3),
     "a grid": (grid, grid, 0),
+    "a grid that gets more iterations": (grid_twice, grid, 0),
 }
 """How it begins, how it goes on, and its seeds."""
 
@@ -97,19 +104,6 @@ def require_as_if_never_killed(whole: Path, other: Path, runs: Sequence[str] | N
         raise Wrong(f"{', '.join(map(str, hidden))} stayed behind")
 
 
-class Unrecorded(provenance.Session):
-    """No provenance, which would ask git for the commit."""
-
-    def __init__(self, jobs, begins):
-        pass
-
-    def write(self, iterations):
-        pass
-
-    def tick(self, iterations):
-        pass
-
-
 @functools.cache
 def uninterrupted(name: str) -> tuple[Path, int]:
     """The run, or the grid, of a scenario that nobody killed, and the number of its system calls."""
@@ -128,7 +122,7 @@ def ready():
     with (
         stubbed(),
         unittest.mock.patch.object(runner, "Trainer", Stub),
-        unittest.mock.patch.object(runner, "Session", Unrecorded),
+        unittest.mock.patch.object(provenance, "here", dict),  # it would ask git for the commit
         # Both take most of the time of a run that computes nothing.
         unittest.mock.patch.object(runner.gc, "collect"),
         unittest.mock.patch.object(runner.jax, "clear_caches"),

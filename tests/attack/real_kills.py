@@ -94,9 +94,13 @@ class Kill(NamedTuple):
     """Of that call, from 0 on."""
     delay: float
     """Seconds after it; 0: in the middle of it."""
+    file: str = ""
+    """Only the moments count at which a file of this name is about to appear; none named: all calls."""
 
     def counts(self, name: str, given: tuple) -> bool:
         """Whether a system call is one of those that are counted."""
+        if self.file:
+            return name == "replace" and Path(given[1]).name == self.file
         return system_calls.to_a_process(name, given) == self.of_commands
 
 
@@ -115,7 +119,7 @@ def of_scenario(name: str, rng: random.Random, most: int | None = None) -> Attac
     delays = [rng.choice([0.0, rng.uniform(0.001, 0.1)]) for _ in shares]
 
     def act(folder: Path) -> None:
-        (whole, calls), now, left = uninterrupted(name), folder / "run", 1.0
+        (_, calls), now, left = uninterrupted(name), folder / "run", 1.0
         with marked() as mark:
             for share, of_commands, delay in zip(shares, commands, delays, strict=True):
                 to_worker = of_commands and calls[True] > 0
@@ -128,15 +132,30 @@ def of_scenario(name: str, rng: random.Random, most: int | None = None) -> Attac
                     raise Wrong(f"{kill}: exit status {status}: {_said(now)}")
                 landed[name] += 1
                 left *= 1 - share
-            status = _process(scenario, now, mark)
-            if status != 0:
-                raise Wrong(f"the last process ended with exit status {status}: {_said(now)}")
-            require_no_orphans(mark)
-        runs = [str(run.path.relative_to(whole)) for run in RunDirectory.find_all(whole)] if scenario.is_grid else None
-        require_as_if_never_killed(whole, now, runs)
+            require_goes_on(name, now, mark)
 
     where = ", ".join(f"{100 * share:.0f}%" for share in shares)
     return Attack(f"{name}, killed {len(shares)} times, after {where} of what was left", act, SECONDS)
+
+
+def killed_at(name: str, kill: Kill, folder: Path) -> None:
+    """Kill a scenario once, at this moment, which must come; then it must go on as if nobody had."""
+    with marked() as mark:
+        status = _process(SCENARIOS[name], folder, mark, kill)
+        if status != -signal.SIGKILL:
+            raise Wrong(f"{kill}: exit status {status}: {_said(folder)}")
+        require_goes_on(name, folder, mark)
+
+
+def require_goes_on(name: str, folder: Path, mark: str) -> None:
+    """Let a scenario come to its end in this folder; raise `Wrong` unless that is the end of one that nobody killed."""
+    scenario, (whole, _) = SCENARIOS[name], uninterrupted(name)
+    status = _process(scenario, folder, mark)
+    if status != 0:
+        raise Wrong(f"the last process ended with exit status {status}: {_said(folder)}")
+    require_no_orphans(mark)
+    runs = [str(run.path.relative_to(whole)) for run in RunDirectory.find_all(whole)] if scenario.is_grid else None
+    require_as_if_never_killed(whole, folder, runs)
 
 
 @functools.cache

@@ -28,6 +28,21 @@ def test_a_process_killed_several_times_is_taken_up_again_bit_for_bit(number):
     assert result.outcome == "right", result
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "number"),
+    [
+        pytest.param("checkpoint-000002.npz", 1, id="between the first checkpoints of a program"),
+        pytest.param("checkpoint-000004.npz", 1, id="between later checkpoints"),
+        pytest.param("policy.npz", 1, id="between the final policies"),
+        pytest.param("provenance.json", 7, id="at the last provenance of the last run"),
+    ],
+)
+def test_a_grid_killed_where_its_runs_differ_goes_on_bit_for_bit(file, number, tmp_path):
+    """Two runs in each program: a kill before the second file of a name leaves it with the first run only."""
+    real_kills.killed_at("a grid", real_kills.Kill(False, number, 0.0, file), tmp_path / "run")
+
+
 def test_generated_kills_follow_from_their_number_and_reach_every_scenario():
     once, again = ([real_kills.generate(random.Random(n)).what for n in range(40)] for _ in range(2))
     assert once == again
@@ -57,6 +72,8 @@ def test_a_process_that_outlives_its_parent_is_noticed_and_ended(monkeypatch):
         # since Popen returns while exec is still under way.
         environment, pipe = os.environ | {real_kills.MARK: mark}, subprocess.PIPE
         orphan = subprocess.Popen(["sh", "-c", "echo; read line"], env=environment, stdin=pipe, stdout=pipe)
+        assert orphan.stdin is not None
+        assert orphan.stdout is not None
         assert orphan.stdout.read(1) == b"\n"
         with pytest.raises(Wrong, match=rf"processes \[{orphan.pid}\] live 0.1 s after their parent"):
             real_kills.require_no_orphans(mark)

@@ -286,6 +286,16 @@ def test_a_policy_file_alone_is_certified_as_its_folder_is(run, certified, tmp_p
     assert main(["certify", "--check", str(certified), str(moved)]) == 0
 
 
+def test_the_module_that_a_policy_file_names_is_said_before_it_is_imported(tmp_path, capsys):
+    spec = EnvSpec("no_such_module:Thing-v0", 1, Box(1), 3, (ConstraintSpec("cost", 1.0, largest_step=1.0),))
+    policy = networks.make_policy(spec, TINY, jax.random.key(0))
+    standalone.write(tmp_path / "theirs.npz", policy, spec, TINY, Config(spec.name, limit=(1.0,), networks=TINY))
+    assert main(["certify", str(tmp_path / "theirs.npz")]) == 2
+    said, failed = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"importing the Python module no_such_module, which {tmp_path / 'theirs.npz'} names")
+    assert "which cannot be made by its name" in failed
+
+
 def test_a_policy_changed_by_one_bit_is_refused(run, certified, tmp_path, capsys):
     whole = (run / "policy.npz").read_bytes()
     altered = tmp_path / "policy.npz"

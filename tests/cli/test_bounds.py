@@ -44,6 +44,11 @@ def test_any_violation_makes_the_exit_status_ten_and_is_told(tmp_path, capsys, m
     [
         (["--cmdps", "0"], "corral bounds: cmdps must be at least 1, got 0"),
         (["--states", "1"], "corral bounds: states must be at least 2, got 1"),
+        (
+            ["--states", "99999999"],
+            "corral bounds: states² · actions must be at most 100,000,000, the size of the transition table, "
+            "got 99999999 states and 4 actions",
+        ),
         (["--seed", "-1"], "corral bounds: seed must be at least 0, got -1"),
     ],
 )

@@ -311,6 +311,9 @@ def test_a_file_that_makes_no_sense_is_refused_in_a_line(content, message, tmp_p
         (["--config", ""], "--config must be a path, got nothing"),
         (["--seed", "9" * 5000], r"--seed must be a whole number, got '9{79}…"),
         (["--seeds", "99999999999"], "seeds must be at most 10,000"),
+        (["--checkpoint-every", "-5"], "checkpoint_every must be at least 1, got -5"),
+        (["--trust.delta", "1e308"], r"trust.delta must be at most 100.0, got 1e\+308"),
+        (["--task", "apples=0.5"], "apples must be a whole number, got 0.5"),
         (["--limit", "1e308"], "limit.0. must be a number that float32 can hold"),
         (["--" + "x" * 5000], "there is no option '--x"),
     ],
@@ -325,6 +328,15 @@ def test_resume_refuses_what_it_cannot_do(tmp_path, capsys):
     for flag in ("--threads", "--checkpoint-every", "--iterations"):
         assert main(["resume", str(tmp_path), flag, "-5"]) == 2
         assert f"{flag[2:]} must be at least 1, got -5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["resume", "evaluate", "certify"])
+def test_the_module_that_a_folder_names_is_said_before_it_is_imported(command, tmp_path, capsys):
+    save(Config("no_such_module:Thing-v0", limit=(1.0,)), tmp_path / "config.toml")
+    assert main([command, str(tmp_path)]) == 2
+    said, failed = capsys.readouterr().err.splitlines()
+    assert said.startswith("importing the Python module no_such_module, which ")
+    assert "No module named 'no_such_module'" in failed
 
 
 def test_the_module_that_a_name_imports_is_said_before_it_is_imported(capsys):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toys import stubbed
+from toys import Stub, stubbed
 
 import corral.cli
 from corral.cli import COMMANDS, main, text
@@ -55,6 +55,22 @@ def test_help_speaks_every_encoding(stream):
     assert ("lambda of generalised" in stream.shown) == (stream.encoding != "utf-8")
 
 
+def test_updates_that_were_not_finite_are_mentioned_at_the_end(tmp_path, monkeypatch, capsys):
+    """One of nine, which would be too few to mention had another reason refused it."""
+    true_iterate = Stub.iterate
+
+    def iterate(self, state, plan):
+        state, (row,) = true_iterate(self, state, plan)
+        wild = {"case": "not_finite", "accepted": False, "tried": 15, "rejected_not_finite": 15}
+        return state, [row | wild if row["iteration"] == 4 else row]
+
+    monkeypatch.setattr(Stub, "iterate", iterate)
+    with stubbed():
+        assert main([*TRAIN, str(tmp_path / "run")]) == 0
+    (note,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note ")]
+    assert note.startswith("note     1 of 9 updates were refused, the last because of ")
+
+
 def test_a_file_name_that_is_no_text_is_shown_somehow(stream, tmp_path):
     name = os.fsdecode(b"run-\xff")
     with stubbed(), contextlib.redirect_stdout(stream):
@@ -91,14 +107,16 @@ def test_what_an_encoding_lacks_has_a_likeness(character, likeness):
 
 
 @pytest.mark.parametrize(("costs", "status"), [([0.0, 1.0], 0), ([9.0, 11.0], 10), ([0.0, 10.0], 11)])
-def test_verdicts_have_statuses_that_no_crash_has(costs, status, tmp_path, monkeypatch, capsys):
+def test_verdicts_have_statuses_that_no_crash_has_in_every_encoding(costs, status, stream, tmp_path, monkeypatch):
     """500 episodes of each of two costs against a limit of 5."""
     verdict = judge("c", 5.0, np.repeat(costs, 500))
     found = Evaluation(0, Path("policy.npz"), 1000, False, estimate(np.array([1.0, 2.0])), (verdict,))
     config_file.save(Config("point-gather"), tmp_path / "config.toml")
     monkeypatch.setattr(sys.modules[evaluate_main.__module__], "evaluate", lambda *given: [found])
-    assert main(["evaluate", str(tmp_path)]) == status
-    assert capsys.readouterr().out.splitlines()[-1].startswith({0: "MET", 10: "BROKEN", 11: "OPEN"}[status])
+    with contextlib.redirect_stdout(stream):
+        assert main(["evaluate", str(tmp_path)]) == status
+    assert stream.shown.splitlines()[-1].startswith({0: "MET", 10: "BROKEN", 11: "OPEN"}[status])
+    assert ("P(cost ≤ limit)" in stream.shown) == (stream.encoding == "utf-8")
 
 
 def test_a_reader_that_leaves_costs_nothing(tmp_path, monkeypatch, capfd):

@@ -152,6 +152,79 @@ def test_on_the_cpus_engine_large_runs_go_alone_and_small_ones_together():
     assert sizes == {"paper": [1] * 40, "laptop": [5, 5, 2], "smoke": [8]}
 
 
+@pytest.fixture
+def begun(job_of):
+    """Jobs of so many seeds; `programs` are the seeds that each remembers to have been trained with, `saved` checkpoints."""
+
+    def make(seeds, programs, saved):
+        jobs = [job_of(seed=seed, iterations=9) for seed in range(seeds)]
+        for seed, program in programs.items():
+            jobs[seed].directory.save_provenance({plan.PROGRAM: [jobs[k].key for k in program]})
+        for seed, checkpoints in saved.items():
+            for k in checkpoints:
+                jobs[seed].directory.save_checkpoint(k, {"iteration": k}, {})
+        return jobs
+
+    return make
+
+
+def seeds_of(programs):
+    return [[job.config.seed for job in program] for program in programs]
+
+
+BOTH, FOUR = {0: (0, 1), 1: (0, 1)}, (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("programs", "saved", "left", "expected"),
+    [
+        pytest.param(BOTH, {0: [2]}, FOUR, [[0, 1], [2, 3]], id="killed while the first checkpoints were written"),
+        pytest.param({0: (0, 1)}, {}, FOUR, [[0, 1], [2, 3]], id="killed while the program was written down"),
+        pytest.param(BOTH, {0: [2, 4], 1: [2]}, FOUR, [[0, 1], [2, 3]], id="killed between later checkpoints"),
+        pytest.param(
+            {1: (1, 2), 2: (1, 2)}, {1: [2], 2: [2]}, FOUR, [[1, 2], [0, 3]], id="a seed was added before the first"
+        ),
+        pytest.param({0: (1, 0), 1: (1, 0)}, {}, (0, 1), [[1, 0]], id="the order is that of the program"),
+        pytest.param(BOTH, {1: [2]}, (1, 2, 3), [[1], [2, 3]], id="one is finished"),
+        pytest.param(
+            {0: (0, 1), **dict.fromkeys((1, 2, 3), FOUR)},
+            {0: [2, 4], 1: [2], 2: [2], 3: [2]},
+            FOUR,
+            [[0, 1], [2, 3]],
+            id="killed after a program had failed and been split",
+        ),
+        pytest.param(
+            dict.fromkeys(FOUR, FOUR), dict.fromkeys(FOUR, (2,)), FOUR, [[0, 1], [2, 3]], id="fewer are allowed now"
+        ),
+        pytest.param({0: (0,), 1: (1,)}, {0: [2], 1: [2]}, (0, 1), [[0], [1]], id="more are allowed now"),
+        pytest.param(BOTH, {0: [2, 4]}, (0, 1), [[0], [1]], id="one has lost its checkpoints: the other goes on"),
+    ],
+)
+def test_runs_that_were_begun_together_go_on_together(begun, programs, saved, left, expected):
+    """Where at most two may go side by side."""
+    jobs = begun(4, programs, saved)
+    assert seeds_of(plan.programs([jobs[k] for k in left], on_host=False, together=2)) == expected
+
+
+@pytest.mark.parametrize("said", [5, [5], ["another/seed-0"], {}, None])
+def test_a_program_that_cannot_be_read_is_passed_over(job_of, said):
+    job = job_of()
+    job.directory.save_provenance({plan.PROGRAM: said})
+    assert job.program == ()
+    assert plan.programs([job], on_host=False) == [[job]]
+
+
+def test_a_kill_between_final_policies_leaves_the_program_whole(begun, make_run):
+    jobs = [make_run(job, 9, finished=k != 1) for k, job in enumerate(begun(4, {0: (0, 1), 1: (0, 1), 2: (2, 3)}, {}))]
+    for job, program in zip(jobs, [(0, 1), (0, 1), (2, 3), (2, 3)], strict=True):
+        job.directory.save_provenance({plan.PROGRAM: [jobs[k].key for k in program]})
+    assert [job.done for job in jobs] == [9, 8, 9, 9]
+    assert plan.unfinished(jobs, [job.done for job in jobs]) == jobs[:2]
+    # A finished run goes back for nobody: here the other one has lost its last checkpoint.
+    jobs[1].directory.checkpoints()[9].unlink()
+    assert plan.unfinished(jobs, [job.done for job in jobs]) == [jobs[1]]
+
+
 def test_runs_that_have_no_checkpoint_in_common_are_not_put_together(job_of, make_run):
     fresh = [job_of(seed=0), job_of(seed=1)]
     begun = [make_run(job_of(seed=2, iterations=9), 2), make_run(job_of(seed=3, iterations=9), 2)]

@@ -195,6 +195,26 @@ def test_a_run_that_another_process_works_on_fails_and_the_others_are_trained(co
     assert [job.done for job in jobs] == [0, 3, 3, 3, 3, 3]
 
 
+def test_what_killed_writes_left_in_a_finished_run_is_swept_once_nobody_else_writes_there(counter, jobs):
+    carry_out(jobs)
+    left, theirs = (jobs[0].folder / name for name in (".provenance.json.tmp", ".of-mine.tmp"))
+    for path in (left, theirs):
+        path.touch()
+    with lock.owned(jobs[0].folder):
+        carry_out(jobs)
+    assert left.exists()
+    carry_out(jobs)
+    assert (left.exists(), theirs.exists()) == (False, True)
+    assert len(counter.made) == 2  # nothing was trained again
+
+
+def test_a_program_writes_down_its_runs_before_it_trains(counter, jobs):
+    seen = []
+    counter.after = staticmethod(lambda k: seen.append([job.program for job in jobs[:2]]))
+    carry_out(jobs[:2])
+    assert seen[0] == [(jobs[0].key, jobs[1].key)] * 2
+
+
 def test_provenance_tells_code_machine_and_time(counter, jobs):
     carry_out(jobs)
     content = jobs[0].directory.provenance()

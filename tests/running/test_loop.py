@@ -327,6 +327,24 @@ def test_nobody_else_writes_to_a_run_that_is_still_going(seeds, tmp_path):
     assert not list(tmp_path.rglob(f"{lock.FILE}*"))
 
 
+def test_of_two_runs_that_begin_in_one_folder_the_second_leaves_it_to_the_first(tmp_path, monkeypatch):
+    """The first takes the folder after the second has seen that it is free."""
+    first, second, true_owning = replace(BASE, seed=1), replace(BASE, seed=2), loop._owning
+
+    def owning(paths, note):
+        monkeypatch.setattr(loop, "_owning", true_owning)
+        loop.run(first, tmp_path / "run")
+        return true_owning(paths, note)
+
+    monkeypatch.setattr(loop, "_owning", owning)
+    with stubbed(), pytest.raises(CorralError, match="run exists and is not empty"):
+        loop.run(second, tmp_path / "run")
+    with stubbed():
+        loop.run(first, tmp_path / "whole")
+    assert RunDirectory(tmp_path / "run").config().seed == 1
+    assert_same_run(tmp_path / "whole", tmp_path / "run")
+
+
 def test_a_seed_that_somebody_resumes_is_not_overwritten_with_its_run(tmp_path):
     with stubbed():
         loop.run(BASE, tmp_path / "run", seeds=2)
@@ -446,13 +464,38 @@ def test_a_renamed_checkpoint_is_passed_over(tmp_path):
     assert_same_run(tmp_path / "whole", run.path)
 
 
-def test_the_stub_depends_on_its_plan_and_state():
+def test_a_finished_run_that_goes_on_has_no_final_policy_until_its_new_end(tmp_path):
+    """Otherwise a kill after the last checkpoint would leave the policy of the first end as that of the second."""
+    with stubbed():
+        loop.run(BASE, tmp_path / "run")
+        run = RunDirectory(tmp_path / "run")
+        assert run.finished
+        with pytest.raises(RuntimeError):
+            loop.resume(tmp_path / "run", iterations=6, watcher=Ends(5, raises(RuntimeError())))
+        assert (run.finished, max(run.checkpoints())) == (False, 5)
+        loop.resume(tmp_path / "run")
+        loop.run(replace(BASE, iterations=6), tmp_path / "whole")
+    assert_same_run(tmp_path / "whole", tmp_path / "run")
+
+
+def test_what_killed_writes_left_is_swept_when_the_run_goes_on(tmp_path):
+    run = interrupted(tmp_path / "run")
+    for name in ("config.toml", "error.txt", "provenance.json", "mine"):
+        (run.path / f".{name}.tmp").touch()
+    with stubbed():
+        loop.resume(run.path)
+    assert [path.name for path in run.path.rglob(".*")] == [".mine.tmp"]  # what no run has written stays
+
+
+def test_the_stub_depends_on_its_plan_and_state_and_on_the_runs_beside_it():
     """Otherwise no test with it could notice a run that was resumed wrongly."""
     stub = Stub([BASE])
     state = stub.initial()
     one, other = (stub.iterate(state, Plan(1, 1, room))[0][0].x for room in (1, 2))
     assert one != other
     assert stub.iterate(stub.iterate(state, Plan(1, 1, 1))[0], Plan(1, 1, 1))[0][0].x != one
+    beside = Stub([BASE, replace(BASE, seed=1)])
+    assert beside.iterate(beside.initial(), Plan(1, 1, 1))[0][0].x != one
 
 
 def test_python_s_train_and_resume_leave_a_folder_alone_that_somebody_owns(tmp_path):

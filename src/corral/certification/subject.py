@@ -29,23 +29,26 @@ class Subject:
     seed: int
 
 
+def trained_in(path: Path) -> Config:
+    """The configuration that makes the environment of a policy: that of its run, or what its file alone says."""
+    about = None if path.is_dir() else checkpoint.read_meta(path).get("policy")
+    if about is None:
+        return RunDirectory.find_one(path if path.is_dir() else path.parent).config()
+    limits = {c["name"]: c["limit"] for c in about["constraints"]}
+    # Discounts belong to the environment; a Gymnasium environment has those of the file.
+    own = {c["name"]: c["largest_step"] for c in about["constraints"] if c.get("largest_step") is not None}
+    return Config(about["env"]["name"], task=about["env"]["task"], limit=limits, largest_step=own)
+
+
 def open_sampler(path: Path, env: Env | HostEnv | Sampler | None) -> Sampler:
     """What plays episodes in the environment that the policy was trained in."""
     if env is not None:
         return make.sampler(env)
-    if path.is_dir():
-        return make.from_config(RunDirectory.find_one(path).config())
-    about = checkpoint.read_meta(path).get("policy")
-    if about is None:
-        return make.from_config(RunDirectory.find_one(path.parent).config())
-    said = about["env"]
-    limits = {c["name"]: c["limit"] for c in about["constraints"]}
-    # Discounts belong to the environment; a Gymnasium environment has those of the file.
-    own = {c["name"]: c["largest_step"] for c in about["constraints"] if c.get("largest_step") is not None}
+    config = trained_in(path)
     try:
-        return make.from_config(Config(said["name"], task=said["task"], limit=limits, largest_step=own))
+        return make.from_config(config)
     except CorralError as error:
-        raise CorralError(f"{path} was trained in {said['name']}, which cannot be made by its name: {error}") from error
+        raise CorralError(f"{path} was trained in {config.env}, which cannot be made by its name: {error}") from error
 
 
 def load_subject(path: Path, spec: EnvSpec) -> Subject:

@@ -13,9 +13,10 @@ from rich.table import Table
 from corral.certificates.certificate import QUANTILE, Certificate, Statement
 from corral.certification.certify import certify, save
 from corral.certification.check import check
+from corral.certification.subject import trained_in
 from corral.cli import BROKEN, UNDECIDED
 from corral.cli.flags import parse
-from corral.display.progress import Console, bar, say
+from corral.display.progress import Console, bar, say, say_what_is_imported
 from corral.errors import CorralError, require
 
 EXIT = {"certified": 0, "refuted": BROKEN, "not yet": UNDECIDED}
@@ -69,6 +70,7 @@ def main(argv: list[str]) -> int:
     require(config.run is not None, "RUN is missing: `corral certify --help` explains it")
     require(len(config.return_range) in (0, 2), f"return-range takes two numbers, got {len(config.return_range)}")
     assert config.run is not None
+    say_what_is_imported(trained_in(config.run).env, str(config.run))
     with _progress(config.until_certain) as advance:
         found = certify(
             config.run,

@@ -15,6 +15,8 @@ from corral.config import Config
 from corral.experiments.spec import Experiment
 from corral.running.directory import RunDirectory
 
+PROGRAM = "program"
+"""In the provenance of a run: the runs of the program that worked on it last, in their order."""
 HOST_STEPS = 100_000
 """The CPU's engine trains runs side by side until their batches hold this many steps together."""
 
@@ -32,6 +34,18 @@ class Job:
     def name(self) -> str:
         """Environment, label and seed, for messages."""
         return f"{self.config.env}, {self.label}, seed {self.config.seed}"
+
+    @property
+    def key(self) -> str:
+        """By which the runs of its program know it, wherever the folder of the grid lies."""
+        return f"{self.folder.parent.name}/{self.folder.name}"
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The keys of the runs that it was trained with last, its own among them; none before it is begun."""
+        found = self.directory.provenance().get(PROGRAM)
+        known = isinstance(found, list) and self.key in found and all(isinstance(key, str) for key in found)
+        return tuple(found or ()) if known else ()
 
     @property
     def directory(self) -> RunDirectory:
@@ -112,11 +126,30 @@ def merge(many: Iterable[Sequence[Job]]) -> list[Job]:
     return list(found.values())
 
 
+def unfinished(jobs: Sequence[Job], done: Sequence[int]) -> list[Job]:
+    """The jobs of which not all iterations are done, and those that must go on beside them.
+
+    A kill between the final policies of a program leaves some of its jobs finished and others with their last checkpoint
+    only. All of them are named, so that the program stays whole, also where more iterations are asked for later.
+    """
+    left = [job for job, made in zip(jobs, done, strict=True) if made < job.config.iterations]
+    ended = {job.program for job in left if _at_its_end(job)} - {()}
+    named = {job.folder for job in left} | {job.folder for job in jobs if job.program in ended and _at_its_end(job)}
+    return [job for job in jobs if job.folder in named]
+
+
+def _at_its_end(job: Job) -> bool:
+    """Whether its newest checkpoint is that of its last iteration."""
+    return max(job.directory.checkpoints(), default=0) == job.config.iterations
+
+
 def programs(todo: Sequence[Job], on_host: bool, together: int | None = None) -> list[list[Job]]:
     """Lists of jobs, each of which is trained as one program: same environment, sizes, iterations, and a common checkpoint.
 
-    On the CPU's engine (`on_host`) a program holds a few small ones, which share compilation, or a single large one; on an
-    accelerator, and for the Point, all such jobs. `together` is the most it may hold.
+    Jobs that are begun stay in the programs that they were begun in, so that a kill changes no result: a run beside others
+    is rounded differently, and may play with another number of robots (`running/trainer.py`). Of the others a program holds,
+    on the CPU's engine (`on_host`), a few small ones, which share compilation, or a single large one; on an accelerator, and
+    for the Point, all such jobs. `together` is the most a program may hold, also of jobs that are begun.
     """
     groups: dict[str, list[Job]] = {}
     for job in todo:
@@ -129,9 +162,28 @@ def programs(todo: Sequence[Job], on_host: bool, together: int | None = None) ->
         most = together or len(group)
         if on_host and not config.env.startswith("point-"):
             most = min(most, max(1, HOST_STEPS // config.batch_size))
-        for part in _in_step(group):
+        for part in _as_begun(group):
             found += [part[k : k + most] for k in range(0, len(part), most)]
     return found
+
+
+def _as_begun(group: Sequence[Job]) -> list[list[Job]]:
+    """Parts of a group: the programs that its jobs were begun in, as far as they are to be trained, then the other jobs.
+
+    The programs are those that the jobs themselves remember: which jobs a grid has may have changed since, and which of them
+    are finished follows from where it was killed.
+    """
+    left = {job.key: job for job in group}
+    parts: list[list[Job]] = []
+    # Small ones first: they are parts of larger ones that failed and were split, and were begun after them.
+    for program in sorted({job.program for job in group} - {()}, key=lambda keys: (len(keys), keys)):
+        members = [left.pop(key) for key in program if key in left]
+        saved = [set(job.directory.checkpoints()) for job in members]
+        # A kill while the first checkpoints are written leaves some without any: all of them start again. Whoever lacks
+        # more than that lost it otherwise, and the work of the others is kept.
+        torn = bool(members) and len(set.union(*saved)) == 1
+        parts += [members] if torn else _in_step(members)
+    return parts + _in_step(list(left.values()))
 
 
 def _in_step(group: Sequence[Job]) -> list[list[Job]]:

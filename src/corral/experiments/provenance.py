@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from corral import devices
+from corral.experiments import plan
 from corral.experiments.plan import Job, config_hash
 from corral.running.directory import RunDirectory
 
@@ -22,8 +23,8 @@ _PACKAGES = ("corral", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "m
 class Session:
     """The work of this process on some runs, written down when it begins, now and then, and when it ends."""
 
-    def __init__(self, jobs: list[Job], begins: list[int]) -> None:
-        """Begin; `begins` holds the iteration that each run is continued from."""
+    def __init__(self, jobs: list[Job], begins: int) -> None:
+        """Begin with runs of one program, which go on from this iteration."""
         self._began, self._date = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self._jobs, self._begins = jobs, begins
         self._before = [job.directory.provenance().get("sessions", []) for job in jobs]
@@ -38,17 +39,18 @@ class Session:
     def write(self, iterations: int) -> None:
         """Write the session into every run, with so many iterations made."""
         self._written = time.monotonic()
-        for job, begin, before in zip(self._jobs, self._begins, self._before, strict=True):
+        for job, before in zip(self._jobs, self._before, strict=True):
             session = {
                 "date": self._date,
                 "seconds": round(self._written - self._began, 1),
-                "first_iteration": begin,
+                "first_iteration": self._begins,
                 "iterations": iterations,
                 "runs_side_by_side": len(self._jobs),
                 **here(),
             }
             known = {"env": job.config.env, "seed": job.config.seed, "config_sha256": config_hash(job.config)}
-            job.directory.save_provenance(known | {"sessions": [*before, session]})
+            beside = {plan.PROGRAM: [job.key for job in self._jobs]}
+            job.directory.save_provenance(known | beside | {"sessions": [*before, session]})
 
 
 @cache

@@ -187,12 +187,14 @@ def run(jobs: Sequence[Job], progress: Progress, how: How, cluster: Cluster, sig
     """Train every job that is not finished, all programs at once as far as the cluster has room."""
     jobs = [replace(job, folder=job.folder.absolute()) for job in jobs]
     done = [job.done for job in jobs]
-    todo = [job for job, made in zip(jobs, done, strict=True) if made < job.config.iterations]
+    todo = plan.unfinished(jobs, done)
     on_host = jax.default_backend() == "cpu" and not cluster.accelerated
     until = None if how.minutes is None else time.time() + 60 * how.minutes
     total = sum(job.config.iterations * job.config.batch_size for job in jobs)
     steps = sum(made * job.config.batch_size for job, made in zip(jobs, done, strict=True))
-    progress.start(steps, total, len(jobs), len(jobs) - len(todo))
+    finished = sum(made == job.config.iterations for job, made in zip(jobs, done, strict=True))
+    progress.start(steps, total, len(jobs), finished)
+    runner.sweep(jobs, progress)
     works = [
         Work(tuple(program), how, sign.absolute(), until) for program in plan.programs(todo, on_host, how.together)
     ]

@@ -1,5 +1,6 @@
 """Carry out a grid of runs: skip finished runs, resume interrupted ones, go on when one fails, stop when asked to."""
 
+import contextlib
 import gc
 import time
 import traceback
@@ -86,13 +87,14 @@ def run(jobs: Sequence[Job], progress: Progress, how: How) -> Outcome:
     """
     deadline = time.monotonic() + 60 * how.minutes if how.minutes is not None else None
     begins = [job.done for job in jobs]
-    todo = [job for job, begin in zip(jobs, begins, strict=True) if begin < job.config.iterations]
+    todo = plan.unfinished(jobs, begins)
+    sweep(jobs, progress)
     queue = deque(plan.programs(todo, jax.default_backend() == "cpu", how.together))
     progress.start(
         sum(begin * job.config.batch_size for job, begin in zip(jobs, begins, strict=True)),
         sum(job.config.iterations * job.config.batch_size for job in jobs),
         len(jobs),
-        len(jobs) - len(todo),
+        sum(begin == job.config.iterations for job, begin in zip(jobs, begins, strict=True)),
     )
     outcome = Outcome()
     try:
@@ -116,6 +118,15 @@ def run(jobs: Sequence[Job], progress: Progress, how: How) -> Outcome:
     return outcome
 
 
+def sweep(jobs: Sequence[Job], progress: Progress) -> None:
+    """Remove what killed writes have left in the folders of runs: nobody writes to that of a finished one any more."""
+    for job in jobs:
+        if job.directory.leftovers():
+            # Where another process lives that owns the folder, it is writing there.
+            with contextlib.suppress(CorralError), lock.owned(job.folder, note=progress.note):
+                job.directory.sweep()
+
+
 def _train(
     program: list[Job], queue: Sequence[list[Job]], progress: Progress, how: How, deadline: float | None
 ) -> bool:
@@ -133,8 +144,9 @@ def _train_owned(
     owned: lock.Owned,
 ) -> bool:
     """Train a program whose folders this process owns."""
-    begins, config = [job.done for job in program], program[0].config
-    progress.program(program, min(begins), _part(program), [_part(waiting) for waiting in queue])
+    # All of them go on from the newest checkpoint that they have in common.
+    begins, config = min(job.done for job in program), program[0].config
+    progress.program(program, begins, _part(program), [_part(waiting) for waiting in queue])
     for job in program:
         job.directory.begin(job.config)
     session = Session(program, begins)

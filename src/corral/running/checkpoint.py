@@ -14,7 +14,7 @@ import numpy as np
 
 from corral.errors import require
 from corral.policy import archive
-from corral.running.files import write_atomically
+from corral.running.files import temporary, write_atomically
 
 KEEP = 3
 """How many checkpoints of a run stay on the disk."""
@@ -35,7 +35,7 @@ def save(directory: Path, iteration: int, tree: Any, meta: dict[str, Any]) -> Pa
     past = [k for k in numbered if k <= iteration]
     for k in set(numbered) - set(past[-KEEP:]):
         numbered[k].unlink(missing_ok=True)
-    for leftover in directory.glob(".checkpoint-*.tmp"):  # of a process killed while it wrote
+    for leftover in directory.glob(temporary("checkpoint-*")):  # of a process killed while it wrote
         leftover.unlink(missing_ok=True)
     return path
 

@@ -233,6 +233,19 @@ class RunDirectory:
         """Write down where the run was made."""
         write_atomically(self.path / _PROVENANCE, (json.dumps(content, indent=1) + "\n").encode())
 
+    def discard_policy(self) -> None:
+        """Remove the final policy: the run goes on, and a kill must not leave the policy of an earlier end as its last."""
+        (self.path / _POLICY).unlink(missing_ok=True)
+
+    def leftovers(self) -> list[Path]:
+        """Temporary files of writes that were killed, beside those of checkpoints, which the next checkpoint clears up."""
+        return [path for name in _MADE for path in self.path.glob(files.temporary(name))]
+
+    def sweep(self) -> None:
+        """Remove such leftovers; for the owner of the folder alone, since others may be writing."""
+        for path in self.leftovers():
+            path.unlink(missing_ok=True)
+
     def discard_start(self) -> None:
         """Remove the files of a run that failed before its first iteration, so that a second try finds the place free."""
         if self.untouched:
@@ -304,13 +317,13 @@ def _before_config(path: Path) -> bool:
     if path.name == _CHECKPOINTS or re.fullmatch(rf"{_SEED}\d+", str(path)):
         return True
     parts = _inside(path)
-    early = parts[-1] in (_STARTING, *(f".{name}.tmp" for name in (_STARTING, _CONFIG))) or lock.is_lock(parts[-1])
+    early = parts[-1] in (_STARTING, *map(files.temporary, (_STARTING, _CONFIG))) or lock.is_lock(parts[-1])
     return len(parts) == 1 and early
 
 
 def _is(name: str, made: str) -> bool:
     """Whether a file has a name that a run gives, or that of a write which was killed."""
-    return fnmatch(name, made) or fnmatch(name, f".{made}.tmp")
+    return fnmatch(name, made) or fnmatch(name, files.temporary(made))
 
 
 def starting(directory: Path) -> tuple[Config, RunOptions] | None:

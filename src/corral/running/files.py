@@ -18,25 +18,30 @@ def read(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def temporary(name: str) -> str:
+    """The name under which a file is written before it takes its own; a kill meanwhile leaves it behind."""
+    return f".{name}.tmp"
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Make `path` hold `content`: whoever looks, at any moment and after any crash, sees the old file or the new one.
 
     The content goes to a temporary file in the same folder, is forced to the disk, and takes the name in one step.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")  # one name: the next write clears up after a killed one
+    written = path.with_name(temporary(path.name))  # one name: the next write clears up after a killed one
     try:
-        with open(temporary, "wb") as file:
+        with open(written, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(written, path)
         _sync_folder(path.parent)
     except OSError as error:
         raise no_room(path, error) from error
     finally:
         with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            written.unlink(missing_ok=True)
 
 
 def no_room(path: Path, error: OSError) -> Exception:

@@ -116,6 +116,8 @@ class OnDisk(Recorder):
 
     def start(self, trainer: Trainer, note: Callable[[str], None]) -> Position:
         """Open the logs; with `resume`, at the newest checkpoint that all runs have."""
+        for run in self._runs if self._writes else []:
+            run.sweep()
         self._trainer, now = trainer, Position(trainer.initial(), None, 0)
         if self._resume:
             likes = [trainer.state_of(now.state, i) for i in range(len(self._runs))]
@@ -131,6 +133,8 @@ class OnDisk(Recorder):
             for writer in self._logs:
                 writer.close()
             raise
+        for run in self._runs if self._writes and now.done < trainer.config.iterations else []:
+            run.discard_policy()
         return now
 
     def record(self, rows: list[Row], now: Position) -> None:
