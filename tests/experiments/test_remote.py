@@ -1,4 +1,4 @@
-"""Grids on clusters: on one that is played, on a real Ray of two nodes, and on submitit's local executor."""
+"""Grids on clusters: on one that is played, on cores, on a real Ray of two nodes, and on submitit's local executor."""
 
 import json
 import os
@@ -137,6 +137,61 @@ def test_a_cluster_whose_package_is_missing_says_how_to_get_it(tmp_path, monkeyp
             remote.cluster_of(on, How(), tmp_path)
 
 
+# -- cores -------------------------------------------------------------------------------------------------------------
+
+
+class Told(Work):
+    """Work that does what its sign says."""
+
+    def __call__(self) -> Outcome:
+        if self.sign.name == "raise":
+            raise CorralError("no such robot")
+        if self.sign.name == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.sign.name == "wait":
+            self.sign.with_name("waiting").touch()
+            try:
+                time.sleep(600)
+            except KeyboardInterrupt:
+                return Outcome(stopped="asked")
+        return Outcome(failures={"cores": str(sorted(os.sched_getaffinity(0))), "threads": str(self.how.threads)})
+
+
+def ended(cluster, handle):
+    while (found := cluster.outcome(handle)) is None:
+        time.sleep(0.01)
+    return found
+
+
+def test_processes_on_cores_of_their_own_end_as_their_work_ends(tmp_path):
+    own = sorted(os.sched_getaffinity(0))
+    cluster = remote.Cores(How())
+    one, failing, dying = (cluster.submit(Told((), How(), tmp_path / what)) for what in ("tell", "raise", "die"))
+    started = [task.process is not None for task in (one, failing, dying)]
+    assert started == [k < len(own) for k in range(3)]  # a core each, and the others wait
+    first = ended(cluster, one)
+    assert first.failures == {"cores": str(own[:1]), "threads": "1"}
+    with pytest.raises(CorralError, match="no such robot"):
+        ended(cluster, failing)
+    with pytest.raises(Lost, match="status -9"):
+        ended(cluster, dying)
+    # All cores are free again, and those of a program of two threads are two.
+    assert sorted(cluster._free) == [[core] for core in own]
+    assert remote.Cores(How(threads=2))._free == [own[k : k + 2] for k in range(0, len(own) - 1, 2)]
+
+
+def test_work_on_cores_is_asked_to_stop_and_what_waits_is_not_begun(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    cluster = remote.Cores(How())
+    going, waiting = (cluster.submit(Told((), How(), tmp_path / what)) for what in ("wait", "tell"))
+    while not (tmp_path / "waiting").exists():
+        time.sleep(0.01)
+    for task in (going, waiting):
+        cluster.cancel(task)
+    assert [ended(cluster, task).stopped for task in (going, waiting)] == ["asked", "asked"]
+    assert waiting.process is None
+
+
 # -- real ones ---------------------------------------------------------------------------------------------------------
 
 GRID = """
@@ -183,6 +238,33 @@ def alike(monkeypatch):
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+
+
+@pytest.mark.slow
+def test_a_grid_on_cores_with_a_process_killed_midway_is_equal_to_one_here(tmp_path, alike):
+    made, here, how = grid(tmp_path, "cores", 20), grid(tmp_path, "here", 20), How(checkpoint_every=1)
+
+    class Killing(remote.Cores):
+        """Kills the first process once it has a checkpoint."""
+
+        killed = False
+
+        def outcome(self, handle):
+            saved = [max(job.directory.checkpoints(), default=0) for job in handle.work.program]
+            if not self.killed and min(saved) > 0 and max(saved) < 20:
+                self.killed = True
+                handle.process.kill()
+            return super().outcome(handle)
+
+    said = Said()
+    with lock.owned(tmp_path / "cores"):
+        cluster = Killing(how)
+        outcome = remote.run(made, said, how, cluster, tmp_path / "cores" / lock.FILE)
+    assert cluster.killed
+    assert any("status -9" in note for note in said.notes), said.notes
+    assert (outcome.failures, outcome.unfinished) == ({}, 0), said.notes
+    assert runner.run(here, Said(), How()).unfinished == 0
+    assert all_equal(made, here)
 
 
 @pytest.mark.slow

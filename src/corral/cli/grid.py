@@ -34,10 +34,11 @@ class Options:
     checkpoint_every: int = 10
     """Iterations between checkpoints; one is also written at every stop."""
     threads: int | None = None
-    """Threads that simulate on the CPU; None: one per core."""
-    on: Literal["here", "ray", "slurm"] = "here"
-    """Where to train: here, or each program of runs as a task of a Ray cluster or as a job of SLURM; all machines must share
-    the folder of the results (docs/scaling.md)."""
+    """Threads that simulate on the CPU; None: one per core, or one for each process with --on cores."""
+    on: Literal["here", "cores", "ray", "slurm"] = "here"
+    """Where to train: here, one program of runs after the other; each in a process on cores of its own, as many at a time as
+    this machine has; or as a task of a Ray cluster or a job of SLURM, whose machines must share the folder of the results
+    (docs/scaling.md)."""
     draw: bool = False
     """Train nothing: export, draw and tabulate the runs that are there."""
     json: bool = False

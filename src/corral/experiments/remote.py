@@ -1,4 +1,4 @@
-"""Carry out a grid elsewhere: each program of runs is one task of a Ray cluster or one job of SLURM.
+"""Carry out a grid in many processes: each program of runs is one of this machine's cores, of a Ray cluster or of SLURM.
 
 The tasks work on the folder of the grid, which every machine must see under the same path. They train what a grid on this
 machine would train, in the same programs, so that the results are the same. A task whose machine is lost is tried again,
@@ -6,8 +6,12 @@ and goes on from the checkpoints that it left.
 """
 
 import abc
+import multiprocessing
 import os
+import signal
+import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -22,7 +26,7 @@ from corral.experiments import plan, runner
 from corral.experiments.plan import Job
 from corral.experiments.runner import How, Outcome, Progress
 
-Where = Literal["here", "ray", "slurm"]
+Where = Literal["here", "cores", "ray", "slurm"]
 
 RETRIES = 3
 """How often a program is tried again after its machine was lost."""
@@ -97,6 +101,106 @@ class Cluster(abc.ABC):
     def close(self) -> None:
         """Leave the cluster."""
         return None
+
+
+class Cores(Cluster):
+    """Processes of this machine, as many at a time as it has cores for, each on cores of its own and without a GPU.
+
+    With small batches this is the fastest way to use many cores: one run cannot keep more than a few of them busy.
+    """
+
+    def __init__(self, how: How) -> None:
+        self._threads = min(how.threads or 1, devices.cores())
+        own = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(devices.cores())]
+        self._free = [own[k : k + self._threads] for k in range(0, len(own) - self._threads + 1, self._threads)]
+        self._waiting: deque[_Task] = deque()
+
+    def submit(self, work: Work) -> Any:
+        """As the contract says."""
+        task = _Task(replace(work, how=replace(work.how, threads=self._threads)))
+        self._waiting.append(task)
+        self._start()
+        return task
+
+    def outcome(self, handle: Any) -> Outcome | None:
+        """As the contract says."""
+        found: Outcome | Exception | None = handle.end()
+        if found is None:
+            return None
+        if handle.cores:
+            self._free.append(handle.cores)
+            self._start()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def cancel(self, handle: Any) -> None:
+        """As the contract says: as Ctrl-C would, which ends the iteration and saves it."""
+        if handle in self._waiting:
+            self._waiting.remove(handle)
+            handle.asked_to_stop = True
+        elif handle.process.is_alive():
+            os.kill(handle.process.pid, signal.SIGINT)
+
+    def _start(self) -> None:
+        while self._free and self._waiting:
+            self._waiting.popleft().start(self._free.pop(0))
+
+
+class _Task:
+    """A piece of work that waits for cores, or the process that does it."""
+
+    process: Any = None
+    asked_to_stop = False
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.cores: list[int] = []
+
+    def start(self, cores: list[int]) -> None:
+        """Begin the work on these cores."""
+        self.cores = cores
+        fresh = multiprocessing.get_context("spawn")  # a fork would inherit threads of JAX in the middle of something
+        self._answer, end = fresh.Pipe(duplex=False)
+        self.process = fresh.Process(target=_on_cores, args=(self.work, cores, end))
+        self.process.start()
+        end.close()
+
+    def end(self) -> Outcome | Exception | None:
+        """What it came to, or the error that ended it; None while it goes on."""
+        if self.asked_to_stop:
+            return Outcome(stopped="asked")
+        if self.process is None or not self._answer.poll():
+            return None
+        try:
+            found: Outcome | str = self._answer.recv()
+        except EOFError:  # the process ended without a word
+            self.process.join()
+            return Lost(f"its process ended with status {self.process.exitcode}")
+        self.process.join()
+        return CorralError(found) if isinstance(found, str) else found
+
+
+def _on_cores(work: Work, cores: list[int], answer: Any) -> None:
+    """Do the work on these cores, and send what it came to, or the line that says why it failed."""
+    os.setsid()  # Ctrl-C is for the process that waits, which passes it on
+    threading.Thread(target=_stop_after_parent, daemon=True).start()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
+    jax.config.update("jax_platforms", "cpu")
+    try:
+        found: Outcome | str = work()
+    except Exception as error:
+        found = str(error) or type(error).__name__
+    answer.send(found)
+
+
+def _stop_after_parent() -> None:
+    """Once the process that waits for this one is no more, end as after Ctrl-C: the iteration is saved."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "this runs in a child"
+    parent.join()
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 class RayCluster(Cluster):
@@ -180,6 +284,8 @@ class SlurmCluster(Cluster):
 
 def cluster_of(on: Where, how: How, out: Path) -> Cluster:
     """The cluster of that name."""
+    if on == "cores":
+        return Cores(how)
     return RayCluster(how) if on == "ray" else SlurmCluster(how, out / "slurm")
 
 
