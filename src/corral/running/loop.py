@@ -129,12 +129,12 @@ class OnDisk(Recorder):
             for run, config in zip(self._runs, trainer.configs, strict=True) if self._writes else []:
                 columns = log.columns(trainer.names, log.patterns(config))
                 self._logs.append(run.open_log(columns, now.done if self._resume else None))
+            for run in self._runs if self._writes and now.done < trainer.config.iterations else []:
+                run.discard_policy()
         except BaseException:  # nobody closes a recorder that never started
             for writer in self._logs:
                 writer.close()
             raise
-        for run in self._runs if self._writes and now.done < trainer.config.iterations else []:
-            run.discard_policy()
         return now
 
     def record(self, rows: list[Row], now: Position) -> None:
