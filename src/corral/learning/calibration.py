@@ -26,7 +26,8 @@ from corral.learning.surrogates import ConstraintValues
 _LEAST_GAIN = 0.2
 """The least weight of a batch against what was expected of it."""
 _TOLERATED = 0.2
-"""The error of a predicted cost, as a share of its limit or of itself where it is above, that leaves the radius as it is."""
+"""The error of a predicted cost beyond its room below the limit, as a share of the limit or, where it is above, of itself,
+that leaves the radius as it is."""
 _CHANGE = 0.1
 """The most that the logarithm of the trust region's radius changes in an iteration."""
 LEAST_RADIUS = 1 / 16
@@ -84,9 +85,7 @@ def meet(before: Expectation, constraints: ConstraintValues, rate: Any) -> Belie
         gain = jnp.where(rate > 0, jnp.clip(1 - noise / jnp.where(surprise > 0, surprise, 1), _LEAST_GAIN, 1), 1)
         value, se = value - (1 - gain) * miss, jnp.sqrt(gain) * se
         error = memory.error + rate * (jnp.maximum(miss, 0) ** 2 - noise - memory.error)
-        radius = jnp.where(
-            rate > 0, _radius(memory.radius, error, jnp.maximum(value, jnp.abs(constraints.limit))), memory.radius
-        )
+        radius = jnp.where(rate > 0, _radius(memory.radius, error, value, constraints.limit), memory.radius)
         memory = Memory(value, surprise, error, radius)
     # A miss of which the share K is believed comes back in the next iterations, and counts 1/K times in all.
     excess = before.excess + rate * gain * miss
@@ -95,9 +94,12 @@ def meet(before: Expectation, constraints: ConstraintValues, rate: Any) -> Belie
     return Believed(value, se, Expectation(excess, before.aimed, memory))
 
 
-def _radius(before: Float[Array, ""], error: Float[Array, " m"], size: Float[Array, " m"]) -> Float[Array, ""]:
-    """The share of δ for the next step, by the cost that is predicted worst against its size."""
-    wrong, tolerated = jnp.sqrt(jnp.maximum(error, 0)), _TOLERATED * size
+def _radius(
+    before: Float[Array, ""], error: Float[Array, " m"], value: Float[Array, " m"], limit: Float[Array, " m"]
+) -> Float[Array, ""]:
+    """The share of δ for the next step, by the cost that is predicted worst; far below a limit no error matters."""
+    wrong = jnp.sqrt(jnp.maximum(error, 0))
+    tolerated = _TOLERATED * jnp.maximum(value, jnp.abs(limit)) + jnp.maximum(limit - value, 0)
     share = jnp.where(wrong > 0, wrong / jnp.maximum(tolerated, jnp.finfo(wrong.dtype).tiny), 0)
     return jnp.clip(before * jnp.exp(_CHANGE * jnp.clip(1 - jnp.max(share, initial=0), -1, 1)), LEAST_RADIUS, 1)
 
