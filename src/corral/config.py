@@ -96,8 +96,8 @@ class TrustRegion:
     damping: float = 1e-5
     """Multiple of the identity added to the Fisher matrix."""
     relative_damping: float = 0.0
-    """A further multiple of the identity in the search for directions H⁻¹g, H⁻¹B: this many times the parameters for each
-    step of the batch, times the curvature along the gradient, gᵀHg/gᵀg. The length of a step is still measured by H."""
+    """A further damping of the network's parameters in the search for directions H⁻¹g, H⁻¹B: this many times their number
+    per step of the batch, times the curvature along the gradient, gᵀHg/gᵀg. H still measures the length of a step."""
     fisher_fraction: float = 1.0
     """Share of the batch used in Fisher products (the authors' release: 0.2): one row of every k, with 1/k nearest to
     it."""

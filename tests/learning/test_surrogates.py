@@ -332,12 +332,14 @@ def test_what_an_update_reports_is_what_the_search_found(searching, float64):
 
 @pytest.mark.parametrize("size", [1.0, 1e-30])
 def test_relative_damping_turns_directions_and_does_not_shorten_steps(size, float64):
-    # Directions (H + μI)⁻¹[g, B] with μ = 0.4 · (parameters/steps) · gᵀHg/gᵀg, by dense matrices, whatever the units of g;
-    # lengths from H alone.
+    # Directions (H + μN)⁻¹[g, B] by dense matrices, whatever the units of g. N is 1 for the network's parameters and 0 for the
+    # two deviations, the last of θ, and μ = 0.4 · (parameters/steps) · gᵀHg/gᵀg for them; lengths from H alone.
     problem = Problem(cg_iterations=200, relative_damping=0.4)
     g, B = problem.local.gradients()
     H = problem.fisher()
-    shifted = H + 0.4 * len(g) / 18 * (g @ H @ g) / (g @ g) * np.eye(len(g))
+    network = np.arange(len(g)) < len(g) - 2
+    own, count = g * network, len(g) - 2
+    shifted = H + 0.4 * count / 18 * (own @ H @ own) / (own @ own) * np.diag(network)
     made, _ = surrogates.restricted(problem.local, size * g, B)
     basis = np.asarray(made.basis)
     np.testing.assert_allclose(basis.T @ H @ basis, np.eye(3), atol=1e-6)

@@ -27,7 +27,7 @@ class Session:
         """Begin with runs of one program, which go on from this iteration."""
         self._began, self._date = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self._jobs, self._begins = jobs, begins
-        self._before = [job.directory.provenance().get("sessions", []) for job in jobs]
+        self._before = [_sessions(job) for job in jobs]
         self._written = 0.0
         self.write(0)
 
@@ -51,6 +51,12 @@ class Session:
             known = {"env": job.config.env, "seed": job.config.seed, "config_sha256": config_hash(job.config)}
             beside = {plan.PROGRAM: [job.key for job in self._jobs]}
             job.directory.save_provenance(known | beside | {"sessions": [*before, session]})
+
+
+def _sessions(job: Job) -> list[Any]:
+    """The sessions that a run remembers; none where its record is damaged."""
+    found = job.directory.provenance().get("sessions")
+    return found if isinstance(found, list) else []
 
 
 @cache

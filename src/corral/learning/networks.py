@@ -242,6 +242,8 @@ class Flat(NamedTuple):
 
     theta: Float[Array, " p"]
     policy: Callable[[Float[Array, " p"]], Policy]
+    of_network: Float[Array, " p"]
+    """1 for the network's parameters, 0 for the deviations of a Gaussian, of which there are as many as actions."""
 
 
 def flatten(policy: Policy) -> Flat:
@@ -254,7 +256,10 @@ def flatten(policy: Policy) -> Flat:
         rebuilt: Policy = eqx.combine(unravel(theta), static)
         return replace(rebuilt, normalizer=policy.normalizer)
 
-    return Flat(theta, back)
+    ones = jax.tree.map(jnp.ones_like, arrays)
+    if policy.log_std is not None:
+        ones = replace(ones, log_std=jnp.zeros_like(policy.log_std))
+    return Flat(theta, back, ravel_pytree(ones)[0])
 
 
 def stack_mlps(count: int, sizes: tuple[int, ...], activation: str, key: Key[Array, ""]) -> MLP:

@@ -184,16 +184,18 @@ def _directions(
 
     A batch shows the curvature of few states and the gradient of few episodes. Where H is small, H⁻¹ makes their noise
     large: (H + μI)⁻¹ leaves the directions with curvature above μ as they are, and takes the others out. The noise grows
-    with the number p of parameters and shrinks with the number n of steps, and so does μ, in proportion to p/n.
+    with the number p of parameters and shrinks with the number n of steps, and so does μ, in proportion to p/n. That is
+    about the network: the deviations of a Gaussian are few, and so small in curvature that μ would hold them still.
     """
-    trust = local.trust
+    trust, of_network = local.trust, local.flat.of_network
     if trust.relative_damping == 0:
         return cg.solve(product, columns, iterations=trust.cg_iterations)
+    g = of_network * g
     size = jnp.max(jnp.abs(g))
     unit = g / jnp.where(size > 0, size, 1)  # so that its square neither overflows nor underflows
     along = unit @ product(unit[:, None])[:, 0] / jnp.where(size > 0, unit @ unit, 1)
-    mu = trust.relative_damping * len(g) / jnp.sum(local.samples.weight > 0) * along
-    return cg.solve(lambda V: product(V) + mu * V, columns, iterations=trust.cg_iterations)
+    mu = trust.relative_damping * jnp.sum(of_network) / jnp.sum(local.samples.weight > 0) * along
+    return cg.solve(lambda V: product(V) + mu * of_network[:, None] * V, columns, iterations=trust.cg_iterations)
 
 
 def fisher_products(local: Local) -> Callable[[Float[Array, "p k"]], Float[Array, "p k"]]:
