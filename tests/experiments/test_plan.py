@@ -8,7 +8,7 @@ import pytest
 
 from corral.algos import CPO, FPO, PDO, TRPO
 from corral.config import Config, Critic, Networks
-from corral.experiments import plan, spec
+from corral.experiments import plan, provenance, spec
 
 BASE = Config("point-circle")
 
@@ -232,3 +232,12 @@ def test_runs_that_have_no_checkpoint_in_common_are_not_put_together(job_of, mak
     jobs = [replace(j, config=replace(j.config, iterations=9)) for j in [*fresh, *begun, *other]]
     programs = plan.programs([jobs[2], jobs[0], jobs[4], jobs[1], jobs[3]], on_host=False)
     assert sorted(sorted(job.config.seed for job in program) for program in programs) == [[0, 1], [2, 3], [4]]
+
+
+@pytest.mark.parametrize("damaged", [5, "none", {"a": 1}, None])
+def test_a_damaged_record_of_sessions_counts_as_none(job_of, damaged):
+    job = job_of(seed=0, iterations=9)
+    job.directory.save_provenance({"sessions": damaged})
+    provenance.Session([job], 3).write(1)
+    (session,) = job.directory.provenance()["sessions"]
+    assert (session["first_iteration"], session["iterations"]) == (3, 1)

@@ -332,7 +332,7 @@ def test_what_an_update_reports_is_what_the_search_found(searching, float64):
 
 @pytest.mark.parametrize("size", [1.0, 1e-30])
 def test_relative_damping_turns_directions_and_does_not_shorten_steps(size, float64):
-    # Directions (H + μN)⁻¹[g, B] by dense matrices, whatever the units of g. N is 1 for the network's parameters and 0 for the
+    # Directions (H + μN)⁻¹[g, B] by dense matrices, whatever the units of g. N is 1 for the network's parameters, 0 for the
     # two deviations, the last of θ, and μ = 0.4 · (parameters/steps) · gᵀHg/gᵀg for them; lengths from H alone.
     problem = Problem(cg_iterations=200, relative_damping=0.4)
     g, B = problem.local.gradients()
