@@ -26,9 +26,14 @@ ROWS = "rows"
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
+def own_cores() -> list[int]:
+    """The numbers of the processor cores that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(os.cpu_count() or 1)]
+
+
 def cores() -> int:
     """Processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(own_cores())
 
 
 def join() -> None:

@@ -110,8 +110,8 @@ class Cores(Cluster):
     """
 
     def __init__(self, how: How) -> None:
-        self._threads = min(how.threads or 1, devices.cores())
-        own = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(devices.cores())]
+        own = devices.own_cores()
+        self._threads = min(how.threads or 1, len(own))
         self._free = [own[k : k + self._threads] for k in range(0, len(own) - self._threads + 1, self._threads)]
         self._waiting: deque[_Task] = deque()
 
