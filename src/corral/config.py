@@ -58,7 +58,7 @@ class Critic:
     """Share of the episodes kept out of the fit: they choose each network's best pass, and end the fit when none
     helps."""
     minibatch: int = 4096
-    """Adam: samples per step; 0: a twentieth of batch_size."""
+    """Adam: samples per step; 0: a 160th of batch_size, as many steps in a pass whatever its size."""
     learning_rate: float = 1e-3
     """Adam: its learning rate."""
     bootstrap: bool = False
@@ -95,9 +95,9 @@ class TrustRegion:
     """Conjugate-gradient iterations for H⁻¹g and H⁻¹B."""
     damping: float = 1e-5
     """Multiple of the identity added to the Fisher matrix."""
-    relative_damping: float = 0.0
-    """A further damping of the network's parameters in the search for directions H⁻¹g, H⁻¹B: this many times their number
-    per step of the batch, times the curvature along the gradient, gᵀHg/gᵀg. H still measures the length of a step."""
+    hold_deviations: float = 0.0
+    """k: while a cost is at its limit or above, the deviations of a Gaussian policy move 1 + k times as slowly as the
+    natural gradient says; further below, less so."""
     fisher_fraction: float = 1.0
     """Share of the batch used in Fisher products (the authors' release: 0.2): one row of every k, with 1/k nearest to
     it."""
@@ -227,7 +227,7 @@ class Config:
     @property
     def minibatch(self) -> int:
         """The samples of a step of Adam on the critics."""
-        return self.critic.minibatch or -(-self.batch_size // 20)
+        return self.critic.minibatch or -(-self.batch_size // 160)
 
     def __post_init__(self) -> None:
         for name in ("iterations", "batch_size", "seed"):
@@ -294,7 +294,7 @@ _NOT_NEGATIVE = (
     "networks.least_deviation",
     "critic.minibatch",
     "trust.damping",
-    "trust.relative_damping",
+    "trust.hold_deviations",
     "shaping.coefficient",
     "shaping.steps",
     "shaping.start",

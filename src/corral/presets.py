@@ -69,17 +69,18 @@ def _ours(config: Config, horizon: int | None) -> Config:
 
     Two things follow from the length of its episodes. A time limit of less than three times the reach of the discount,
     1/(1 − γ) steps, is part of the task; a later one is where somebody stopped watching. In episodes of up to `_SHORT`
-    steps advantages look ahead over all of them.
+    steps advantages look ahead over all of them, in longer ones as far as the signal lets them.
     """
     short = horizon is not None and horizon <= _SHORT
     return replace(
         config,
         gae=0.98 if short else 0.95,
         cost_gae=1.0 if short else 0.95,
+        choose_gae=not short,
         time_limit_ends=horizon is not None and horizon * (1 - config.gamma) < 3,
         shape_costs=False,
         trust=TrustRegion(
-            delta=0.02, relative_damping=0.3, fisher_fraction=0.2, shrink=0.9, candidates=30, honest=True
+            delta=0.02, damping=0.1, hold_deviations=2.0, fisher_fraction=0.2, shrink=0.9, candidates=30, honest=True
         ),
         networks=Networks(hidden=(64, 64), log_std=-0.7, normalize_observations=True, least_deviation=0.3),
         critic=Critic(method="adam", epochs=10, held_out=0.1, minibatch=0, bootstrap=True, sees_time=True),

@@ -330,20 +330,37 @@ def test_what_an_update_reports_is_what_the_search_found(searching, float64):
         assert (step.promised[0] < 0) == moved
 
 
-@pytest.mark.parametrize("size", [1.0, 1e-30])
-def test_relative_damping_turns_directions_and_does_not_shorten_steps(size, float64):
-    # Directions (H + μN)⁻¹[g, B] by dense matrices, whatever the units of g. N is 1 for the network's parameters, 0 for the
-    # two deviations, the last of θ, and μ = 0.4 · (parameters/steps) · gᵀHg/gᵀg for them; lengths from H alone.
-    problem = Problem(cg_iterations=200, relative_damping=0.4)
-    g, B = problem.local.gradients()
-    H = problem.fisher()
-    network = np.arange(len(g)) < len(g) - 2
-    own, count = g * network, len(g) - 2
-    shifted = H + 0.4 * count / 18 * (own @ H @ own) / (own @ own) * np.diag(network)
-    made, _ = surrogates.restricted(problem.local, size * g, B)
+@pytest.mark.parametrize(("near", "slower"), [(0.0, 1.0), (0.5, 2.0), (1.0, 3.0)])
+def test_near_a_limit_deviations_move_more_slowly_and_nothing_else_changes(near, slower, float64):
+    # Directions by dense matrices: H⁻¹[g, B], whose last two rows, the deviations of a Gaussian with curvature 2 each and
+    # none with the network, are divided by 1 + k · near, here with k = 2. Lengths come from H alone.
+    local = Problem(cg_iterations=200, hold_deviations=2.0).local._replace(near=near)
+    g, B = local.gradients()
+    H = Problem().fisher()
+    np.testing.assert_allclose(H[-2:], np.eye(2, len(g), len(g) - 2) * 2, atol=1e-4)  # and the damping
+    made, _ = surrogates.restricted(local, g, B)
     basis = np.asarray(made.basis)
     np.testing.assert_allclose(basis.T @ H @ basis, np.eye(3), atol=1e-6)
-    directions = np.linalg.solve(shifted, np.column_stack([g, B]))
+    directions = np.linalg.solve(H, np.column_stack([g, B]))
+    directions[-2:] /= slower
     np.testing.assert_allclose(basis @ (basis.T @ H @ directions), directions, rtol=1e-5, atol=1e-7)
-    plain, _ = surrogates.restricted(Problem(cg_iterations=200).local, g, B)
-    assert float(made.q) / size**2 < 0.999 * float(plain.q)  # H⁻¹g itself is not in the span any more
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "near"),
+    [
+        ((), (), 0.0),
+        ((0.0,), (25.0,), 0.0),
+        ((10.0,), (25.0,), 0.4),  # 15 of 25 are left
+        ((25.0,), (25.0,), 1.0),
+        ((250.0,), (25.0,), 1.0),
+        ((0.0,), (0.0,), 1.0),  # a limit of zero leaves no room
+        ((-0.1,), (0.0,), 0.0),
+        ((-15.0,), (-10.0,), 0.5),  # a limit below zero: 5 of 10 are left
+        ((5.0, 24.0), (50.0, 25.0), 0.96),  # the nearest counts
+    ],
+)
+def test_the_nearness_of_a_limit_is_the_share_of_it_that_is_spent(value, limit, near):
+    np.testing.assert_allclose(
+        surrogates.nearness(jnp.asarray(value, jnp.float32), jnp.asarray(limit)), near, atol=1e-6
+    )

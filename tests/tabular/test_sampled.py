@@ -77,7 +77,7 @@ def test_with_twenty_episodes_a_step_keeps_most_of_an_honest_promise_and_little_
     assert in_sample + 4 * error < 0.5
     assert 0.6 < honest < 1.3
     # To the end of the episode: 4% is signal.
-    found = compare(policy, np.random.default_rng(1), 20, 200, lam=1.0)
+    found = compare(policy, np.random.default_rng(1), 20, 500, lam=1.0)
     (in_sample, _), (honest, error) = found["in_sample"], found["honest"]
     assert abs(in_sample) < 0.05
     assert honest - 3 * error > 0.05

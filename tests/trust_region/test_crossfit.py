@@ -83,7 +83,21 @@ def test_shares_and_cosines_are_averages_over_batches(float64):
 def test_what_is_beyond_belief_counts_as_the_border(float64):
     # a·b = −1 of |½(a + b)|² = 0.01: a share of −100.
     made = terms(np.array([[1.1, 0.0]]).T[:1], np.array([[-0.9]]), np.eye(1), 1, jnp.asarray([[0.5]]), rate=0.1)
-    np.testing.assert_allclose(made.signal, [[0.5 + 0.1 * (-1 - 0.5)]])
+    np.testing.assert_allclose(made.signal, [[0.5 + 0.25 * (-1 - 0.5)]])  # with the weight 0.5², as below
+
+
+@pytest.mark.parametrize(("share", "weight"), [(0.9, 0.81), (0.5, 0.25), (0.2, 0.1), (-0.5, 0.1)])
+def test_what_was_mostly_signal_is_believed_at_once_and_noise_after_many_batches(share, weight, float64):
+    # Halves that agree have a share of 1; the weight of a batch is the share before it, squared, but at least the rate.
+    made = terms(np.ones((3, 1)), np.ones((3, 1)), np.eye(3), 1, jnp.asarray([[share]]), rate=0.1)
+    np.testing.assert_allclose(made.signal, [[share + weight * (1 - share)]])
+
+
+def test_without_signal_the_objective_keeps_a_larger_share_than_a_cost(float64):
+    # Halves at right angles: no signal in either column, in-sample ¼|a + b|² = ½.
+    a, b = np.array([[1.0, 1], [0, 0]]), np.array([[0.0, 0], [1, 1]])
+    made = terms(a, b, np.eye(2), 2)
+    np.testing.assert_allclose(jnp.diagonal(made.honest), [0.1 * 0.5, 0.02 * 0.5])
 
 
 def test_steps_reach_as_much_further_as_the_far_sighted_half_sees(float64):
@@ -105,9 +119,9 @@ def test_steps_reach_as_much_further_as_the_far_sighted_half_sees(float64):
     [
         (0.5, 0.5, 2.0, 0.75, 1.5),  # this batch: ½(1·3 + 1·1) = 2 of 2; 0.5 + ½(1 − 0.5)
         (-1.0, 0.5, 2.0, 0.0, 1.0),  # what the near-sighted see is never made smaller
-        (5.0, 0.1, 2.0, 3.0, 3.0),  # 30 is beyond belief
+        (5.0, 0.1, 2.0, 3.0, 2.0),  # 30 is beyond belief
         (0.5, 0.5, 0.0, 0.5, 1.0),  # a gradient of zero says nothing
-        (0.0, 1.0, 0.1, 2.5, 2.5),  # 2 of 0.1 counts as 5
+        (0.0, 1.0, 0.1, 2.5, 2.0),  # 2 of 0.1 counts as 5
     ],
 )
 def test_the_reach_of_a_step_by_hand(before, share, size, average, factor, float64):
@@ -124,7 +138,7 @@ def test_noise_alone_is_believed_as_little_as_possible_and_cosines_stay_below_on
     a, b = rng.normal(size=(2, 6, 3))
     made = terms(a, -a + 0.01 * b, np.eye(6), 3)
     diagonal = np.diag(made.honest)
-    np.testing.assert_allclose(diagonal, LEAST * np.diag(made.in_sample))
+    np.testing.assert_allclose(diagonal, [crossfit.LEAST_OF_OBJECTIVE, LEAST, LEAST] * np.diag(made.in_sample))
     cosine = made.honest / np.sqrt(diagonal[:, None] * diagonal)
     assert np.all(np.abs(cosine - np.diag(np.diag(cosine))) <= 0.98 + 1e-12)
 

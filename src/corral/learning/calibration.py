@@ -28,6 +28,8 @@ _LEAST_GAIN = 0.2
 _TOLERATED = 0.2
 """The error of a predicted cost beyond its room below the limit, as a share of the limit or, where it is above, of itself,
 that leaves the radius as it is."""
+_WORST = 2.0
+"""A batch counts as wrong by at most this many times what is tolerated, so that a surprise is forgotten after ten."""
 _CHANGE = 0.1
 """The most that the logarithm of the trust region's radius changes in an iteration."""
 LEAST_RADIUS = 1 / 16
@@ -84,8 +86,11 @@ def meet(before: Expectation, constraints: ConstraintValues, rate: Any) -> Belie
         surprise = jnp.where(rate > 0, memory.surprise + rate * (miss**2 - memory.surprise), 25 * noise)
         gain = jnp.where(rate > 0, jnp.clip(1 - noise / jnp.where(surprise > 0, surprise, 1), _LEAST_GAIN, 1), 1)
         value, se = value - (1 - gain) * miss, jnp.sqrt(gain) * se
-        error = memory.error + rate * (jnp.maximum(miss, 0) ** 2 - noise - memory.error)
-        radius = jnp.where(rate > 0, _radius(memory.radius, error, value, constraints.limit), memory.radius)
+        tolerated = _TOLERATED * jnp.maximum(value, jnp.abs(constraints.limit))
+        tolerated = tolerated + jnp.maximum(constraints.limit - value, 0)
+        above = jnp.clip(miss, 0, _WORST * tolerated)
+        error = memory.error + rate * (above**2 - noise - memory.error)
+        radius = jnp.where(rate > 0, _radius(memory.radius, error, tolerated), memory.radius)
         memory = Memory(value, surprise, error, radius)
     # A miss of which the share K is believed comes back in the next iterations, and counts 1/K times in all.
     excess = before.excess + rate * gain * miss
@@ -94,12 +99,9 @@ def meet(before: Expectation, constraints: ConstraintValues, rate: Any) -> Belie
     return Believed(value, se, Expectation(excess, before.aimed, memory))
 
 
-def _radius(
-    before: Float[Array, ""], error: Float[Array, " m"], value: Float[Array, " m"], limit: Float[Array, " m"]
-) -> Float[Array, ""]:
+def _radius(before: Float[Array, ""], error: Float[Array, " m"], tolerated: Float[Array, " m"]) -> Float[Array, ""]:
     """The share of δ for the next step, by the cost that is predicted worst; far below a limit no error matters."""
     wrong = jnp.sqrt(jnp.maximum(error, 0))
-    tolerated = _TOLERATED * jnp.maximum(value, jnp.abs(limit)) + jnp.maximum(limit - value, 0)
     share = jnp.where(wrong > 0, wrong / jnp.maximum(tolerated, jnp.finfo(wrong.dtype).tiny), 0)
     return jnp.clip(before * jnp.exp(_CHANGE * jnp.clip(1 - jnp.max(share, initial=0), -1, 1)), LEAST_RADIUS, 1)
 

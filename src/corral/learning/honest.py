@@ -16,8 +16,8 @@ _ENOUGH = 0.3
 """The share of signal at which the look-ahead stays as it is."""
 _CHANGE = 0.05
 """The most that a look-ahead changes in an iteration, as a logarithm."""
-_NEAREST, _FARTHEST = 5.0, 50.0
-"""The range of the look-ahead 1/(1 − λ) in steps: λ from 0.8 to 0.98."""
+_NEAREST, _FARTHEST = 10.0, 50.0
+"""The range of the look-ahead 1/(1 − λ) in steps: λ from 0.9 to 0.98."""
 
 
 class Signal(NamedTuple):

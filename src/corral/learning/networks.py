@@ -242,8 +242,8 @@ class Flat(NamedTuple):
 
     theta: Float[Array, " p"]
     policy: Callable[[Float[Array, " p"]], Policy]
-    of_network: Float[Array, " p"]
-    """1 for the network's parameters, 0 for the deviations of a Gaussian, of which there are as many as actions."""
+    deviations: Float[Array, " p"]
+    """1 for the log deviations of a Gaussian, 0 for the network's parameters."""
 
 
 def flatten(policy: Policy) -> Flat:
@@ -256,10 +256,10 @@ def flatten(policy: Policy) -> Flat:
         rebuilt: Policy = eqx.combine(unravel(theta), static)
         return replace(rebuilt, normalizer=policy.normalizer)
 
-    ones = jax.tree.map(jnp.ones_like, arrays)
+    which = jax.tree.map(jnp.zeros_like, arrays)
     if policy.log_std is not None:
-        ones = replace(ones, log_std=jnp.zeros_like(policy.log_std))
-    return Flat(theta, back, ravel_pytree(ones)[0])
+        which = replace(which, log_std=jnp.ones_like(policy.log_std))
+    return Flat(theta, back, ravel_pytree(which)[0])
 
 
 def stack_mlps(count: int, sizes: tuple[int, ...], activation: str, key: Key[Array, ""]) -> MLP:

@@ -67,6 +67,8 @@ class Local(NamedTuple):
     """Chance for an update that needs it, such as one that draws minibatches."""
     radius: Float[Array, ""] | float = 1.0
     """The share of the configured δ that a step may take."""
+    near: Float[Array, ""] | float = 0.0
+    """How near its limit the nearest cost is (`nearness`)."""
 
     @property
     def delta(self) -> Any:
@@ -145,6 +147,12 @@ def make(
     return Local(flat, samples, old, distributions.log_prob(old, samples.action), trust, halves, key)
 
 
+def nearness(value: Float[Array, " m"], limit: Float[Array, " m"]) -> Float[Array, ""]:
+    """1 where a cost is at its limit d or above, 0 where all are |d| or more below theirs, in between in proportion."""
+    room = (limit - value) / jnp.maximum(jnp.abs(limit), jnp.finfo(limit.dtype).tiny)
+    return 1 - jnp.clip(jnp.min(room, initial=1), 0, 1)
+
+
 def stride(fraction: float) -> int:
     """k, where one row of every k makes up this share of the batch."""
     return max(1, round(1 / fraction))
@@ -169,33 +177,24 @@ def restricted(
 ) -> tuple[subspace.Restricted, Float[Array, ""]]:
     """The subproblem on the span of conjugate-gradient solutions for g and B, and CG's worst residual."""
     product = fisher_products(local)
-    solved = _directions(local, product, g, jnp.concatenate([g[:, None], B], axis=1))
+    solved = _directions(local, product, jnp.concatenate([g[:, None], B], axis=1))
     problem = subspace.restrict(solved.x, product(solved.x), g, B)
     return problem, jnp.max(solved.residual)
 
 
 def _directions(
-    local: Local,
-    product: Callable[[Float[Array, "p k"]], Float[Array, "p k"]],
-    g: Float[Array, " p"],
-    columns: Float[Array, "p k"],
+    local: Local, product: Callable[[Float[Array, "p k"]], Float[Array, "p k"]], columns: Float[Array, "p k"]
 ) -> cg.CGResult:
-    """H⁻¹ times these columns, by conjugate gradients; g is the gradient that relative damping is measured along.
+    """H⁻¹ times these columns, by conjugate gradients, in which the deviations of a Gaussian are held back near a limit.
 
-    A batch shows the curvature of few states and the gradient of few episodes. Where H is small, H⁻¹ makes their noise
-    large: (H + μI)⁻¹ leaves the directions with curvature above μ as they are, and takes the others out. The noise grows
-    with the number p of parameters and shrinks with the number n of steps, and so does μ, in proportion to p/n. That is
-    about the network: the deviations of a Gaussian are few, and so small in curvature that μ would hold them still.
+    Less noise is the quickest way to pay less, and a policy that takes it has stopped exploring before it has learned
+    anything. A deviation's own curvature is 2, apart from all others; 2(1 + k) makes it move 1 + k times as slowly.
     """
-    trust, of_network = local.trust, local.flat.of_network
-    if trust.relative_damping == 0:
+    trust = local.trust
+    if trust.hold_deviations == 0:
         return cg.solve(product, columns, iterations=trust.cg_iterations)
-    g = of_network * g
-    size = jnp.max(jnp.abs(g))
-    unit = g / jnp.where(size > 0, size, 1)  # so that its square neither overflows nor underflows
-    along = unit @ product(unit[:, None])[:, 0] / jnp.where(size > 0, unit @ unit, 1)
-    mu = trust.relative_damping * jnp.sum(of_network) / jnp.sum(local.samples.weight > 0) * along
-    return cg.solve(lambda V: product(V) + mu * of_network[:, None] * V, columns, iterations=trust.cg_iterations)
+    held = 2 * trust.hold_deviations * local.near * local.flat.deviations[:, None]
+    return cg.solve(lambda V: product(V) + held * V, columns, iterations=trust.cg_iterations)
 
 
 def fisher_products(local: Local) -> Callable[[Float[Array, "p k"]], Float[Array, "p k"]]:
@@ -238,7 +237,7 @@ def judged(local: Local, objective: Float[Array, " c"], constrained: bool) -> Ju
     Ga, Gb = Ga[:, :c] @ weighted, Gb[:, :c] @ weighted
     k = c if constrained else 1
     product = fisher_products(local)
-    solved = _directions(local, product, Ga[:, 0] + Gb[:, 0], jnp.concatenate([Ga[:, :k], Gb[:, :k]], axis=1))
+    solved = _directions(local, product, jnp.concatenate([Ga[:, :k], Gb[:, :k]], axis=1))
     V = (solved.x[:, :k], solved.x[:, k:])
     halves = local.halves
     terms = crossfit.terms(V, (Ga, Gb), halves.signal.relative[:k, :k], halves.rate, halves.balance)

@@ -124,6 +124,7 @@ def update(
         halves = honest.split(batch.episode, batch.present, chance, state.signal, state.iteration)
     flat = networks.flatten(state.policy)
     here = surrogates.make(flat, samples, config.trust, halves, jax.random.fold_in(key, 2**31 - 2))
+    here = here._replace(near=surrogates.nearness(constrained, limit))
     begins = (state.iteration == config.shaping.start) & config.shape_costs
     constraints = ConstraintValues(
         value=constrained,

@@ -14,7 +14,9 @@ A step x = Vy is as long as it is, yᵀ(VᵀHV)y, but earns and costs Mᵀy: `su
 
 A single batch's M is noisy, and its diagonal may even be negative. What changes slowly while a policy learns is M relative
 to the sizes of its columns, R_ij = M_ij/√((VᵀG)_ii (VᵀG)_jj): shares of signal on the diagonal, cosines beside it. So R is
-averaged over batches and put into the sizes of the batch at hand.
+averaged over batches and put into the sizes of the batch at hand. Where the share is high a batch's own R is exact, and an
+average would be late: a policy that learns to run changes the cosine of reward and cost within a few batches. So the batch
+at hand has the weight R_ii R_jj, and at least that of an average over ten.
 
 Gradients that look a few steps ahead have little noise, but do not see what a step changes later, and neither half sees it.
 Gradients J to the end of the episode see all of it. `reach` compares how both judge the same steps: V_AᵀJ_B to V_AᵀG_B.
@@ -30,10 +32,13 @@ from corral.trust_region._checks import require_floats
 LEAST = 0.02
 """The smallest share of signal that is believed: with none at all a step would have no direction."""
 
+LEAST_OF_OBJECTIVE = 0.1
+"""The same for the first column: its share sets no more than a scale, and a policy that hardly moves never finds signal."""
+
 _ALIKE = 0.98
 """The largest cosine between the terms of two gradients that is believed."""
 
-FARTHEST = 3.0
+FARTHEST = 2.0
 """The largest multiple of what near-sighted gradients see that is believed."""
 
 _BORDER = 5.0
@@ -78,10 +83,13 @@ def terms(
     # A gradient of zero says nothing, not that there is no signal. What is beyond belief says no more than the border.
     told = (size > 0)[:, None] & (size > 0)
     relative = jnp.clip(square / jnp.where(told, size[:, None] * size, 1), -1, 1)
-    signal = jnp.where(told, before + rate * (relative - before), before)
+    # What is mostly signal is believed at once: an average of earlier batches would only be late.
+    known = jnp.clip(jnp.diagonal(before), 0, 1)
+    weight = jnp.maximum(rate, known[:, None] * known)
+    signal = jnp.where(told, before + weight * (relative - before), before)
     share = jnp.clip(jnp.diagonal(signal), LEAST, 1)
     most = _ALIKE * jnp.sqrt(share[:, None] * share)
-    own = jnp.arange(k)
+    own, share = jnp.arange(k), share.at[0].max(LEAST_OF_OBJECTIVE)
     believed = jnp.clip(signal, -most, most).at[own, own].set(share) * size[:, None] * size
     return Terms(crossed.at[:, :k].set(believed), in_sample, signal)
 
