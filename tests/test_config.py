@@ -30,6 +30,8 @@ from corral.config import Critic, Networks, RunOptions, Shaping, TrustRegion
         ({"trust": TrustRegion(shrink=1.0)}, r"trust.shrink must lie in \(0, 1\), got 1.0"),
         ({"trust": TrustRegion(damping=-1.0)}, "trust.damping must not be negative, got -1.0"),
         ({"critic": Critic(learning_rate=0.0)}, "critic.learning_rate must be positive, got 0.0"),
+        ({"choose_gae": True}, "choose_gae needs trust.honest, which measures the signal: turn on both or neither"),
+        ({"trust": TrustRegion(hold_deviations=-1.0)}, "trust.hold_deviations must not be negative, got -1.0"),
         ({"critic": Critic(minibatch=-1)}, "critic.minibatch must not be negative, got -1"),
         ({"networks": Networks(log_std=float("inf"))}, "networks.log_std must be a finite number, got inf"),
         ({"algo": PDO(nu=float("nan"))}, "algo.nu must be a finite number, got nan"),

@@ -254,7 +254,10 @@ class Config:
         for name, value in _floats(self):
             require(math.isfinite(value), f"{name} must be a finite number, got {value}")
             require(abs(value) <= _LARGEST, f"{name} must be a number that float32 can hold, got {value}")
-        require(self.trust.honest or not self.choose_gae, "choose_gae needs trust.honest, which measures the signal")
+        require(
+            self.trust.honest or not self.choose_gae,
+            "choose_gae needs trust.honest, which measures the signal: turn on both or neither",
+        )
         require_in("trust.fisher_fraction", self.trust.fisher_fraction, 0, 1, closed="(]")
         require_in("trust.shrink", self.trust.shrink, 0, 1, closed="()")
         for name in _POSITIVE:
