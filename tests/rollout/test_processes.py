@@ -28,13 +28,6 @@ def test_every_lane_and_every_slot_belongs_to_one_process(monkeypatch):
     assert Lanes(2, (0, 1)).sizes(7) == [4, 3]
 
 
-@pytest.mark.parametrize(("count", "slots", "total"), [(1, 40, 1), (1, 64, 1), (1, 65, 2), (2, 40, 2), (3, 400, 3)])
-def test_few_robots_are_one_lane_unless_several_processes_play(count, slots, total, monkeypatch):
-    monkeypatch.setattr("jax.process_count", lambda: count)
-    monkeypatch.setattr("jax.process_index", lambda: 0)
-    assert processes.lanes(slots).total == total
-
-
 def columns(spec, rows, episodes, seed):
     """Columns of a lane with random content."""
     draws = np.random.default_rng(seed)

@@ -41,7 +41,7 @@ def from_config(config: Config, how: RunOptions | None = None) -> Sampler:
         return DeviceSampler(envs.make(config.env, **task))
     # Twice the episodes that fill a batch if none ends early, so that most batches are one round of episodes.
     slots = max(2, min(512, 2 * config.batch_size // envs.spec(config.env, **task).horizon))
-    lanes = processes.lanes(slots)
+    lanes = processes.lanes()
     made = [envs.make_host(config.env, size, 1, **task) for size in lanes.sizes(max(slots, lanes.total))]
     return HostSampler(made, how.threads or devices.cores(), lanes)
 

@@ -21,13 +21,9 @@ class Lanes(NamedTuple):
         return [slots // self.total + (i < slots % self.total) for i in self.own]
 
 
-FEW = 64
-"""So many slots one lane plays as fast as two, on one core faster: their step is short against the call that judges it."""
-
-
-def lanes(slots: int | None = None) -> Lanes:
-    """Two, or one for few slots, on every machine, as results depend on their number; more for more processes than that."""
-    total = max(1 if slots is not None and slots <= FEW else 2, jax.process_count())
+def lanes() -> Lanes:
+    """Two, on every machine, as results depend on their number; more only where there are more processes than that."""
+    total = max(2, jax.process_count())
     return Lanes(total, tuple(range(jax.process_index(), total, jax.process_count())))
 
 
