@@ -44,7 +44,8 @@ class Memory(NamedTuple):
     surprise: Float[Array, " m"]
     """S, the average of (J − e)²."""
     error: Float[Array, " m"]
-    """The average of (J − e)₊² less what the noise of two batches makes of it, ½ · 2se²."""
+    """The average of (J − e)₊², of which a batch counts up to a border, less what the noise of two batches makes of it,
+    ½ · 2se²."""
     radius: Float[Array, ""]
     """The share of δ that steps may take."""
 

@@ -75,7 +75,7 @@ def split(
 ) -> Halves:
     """Draw half of the episodes that are present as half A.
 
-    Signal is averaged over all iterations at first, later over about the last ten.
+    Signal is averaged over all iterations at first, later over about the last ten, or fewer where most of it is signal.
     """
     count = jnp.sum(present)
     first = count // 2

@@ -191,7 +191,7 @@ def _directions(
     anything. A deviation's own curvature is 2, apart from all others; 2(1 + k) makes it move 1 + k times as slowly.
     """
     trust = local.trust
-    if trust.hold_deviations == 0:
+    if trust.hold_deviations == 0:  # nothing is added, so that the compiled program, and its rounding, is the plain one
         return cg.solve(product, columns, iterations=trust.cg_iterations)
     held = 2 * trust.hold_deviations * local.near * local.flat.deviations[:, None]
     return cg.solve(lambda V: product(V) + held * V, columns, iterations=trust.cg_iterations)

@@ -65,9 +65,9 @@ def terms(
 ) -> Terms:
     """Cross-fitted terms from the steps V and the gradients G of both halves.
 
-    `before` is the average R of earlier batches, in which this one gets the weight `rate`. `balance` corrects halves of
-    different size: N²/(4 N_A N_B) if G_A = (2/N) Σ_A gₑ and G_B = (2/N) Σ_B gₑ. The columns of G beyond V's k, if there are
-    any, keep the terms of this batch.
+    `before` is the average R of earlier batches, in which this one gets at least the weight `rate`. `balance` corrects
+    halves of different size: N²/(4 N_A N_B) if G_A = (2/N) Σ_A gₑ and G_B = (2/N) Σ_B gₑ. The columns of G beyond V's k, if
+    there are any, keep the terms of this batch.
     """
     (Va, Vb), (Ga, Gb) = V, G
     require_floats("V[0]", Va, (None, None), "(parameters, columns)")
