@@ -1,4 +1,4 @@
-"""How long a program takes from its start to the first action of a policy file, with NumPy alone.
+"""How long a program takes from its start to the first action of a policy file, with NumPy alone and without.
 
     .venv/bin/python benchmarks/policy_start.py [POLICY.npz] [--repeat 30]
 
@@ -21,8 +21,9 @@ from pathlib import Path
 PROGRAMS = {
     "python alone": "pass",
     "import numpy": "import numpy",
-    "load and act": "import sys, numpy, corral.policy; p = corral.policy.load(sys.argv[1]); "
+    "with NumPy": "import sys, numpy, corral.policy; p = corral.policy.load(sys.argv[1]); "
     "print(p(numpy.zeros(p.observation_size, numpy.float32)))",
+    "without": "import sys, corral.policy; p = corral.policy.load(sys.argv[1]); print(p.act([0.0] * p.observation_size))",
 }
 
 

@@ -5,8 +5,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 
 class CorralError(ValueError):
     """Bad input. The command line prints its message without a traceback and exits with status 2."""
@@ -55,6 +53,8 @@ def require_shape(name: str, value: Any, shape: Sequence[int | None], meaning: s
 
     `meaning` explains the shape to the reader, such as "(states, actions)".
     """
+    import numpy as np  # here: a program that only acts starts without it
+
     found = tuple(np.shape(value))
     fits = len(found) == len(shape) and all(
         want is None or want == have for want, have in zip(shape, found, strict=True)
@@ -65,6 +65,8 @@ def require_shape(name: str, value: Any, shape: Sequence[int | None], meaning: s
 
 def require_finite(name: str, value: Any) -> None:
     """Require every entry of a concrete `value` to be a finite number, naming the first that is not."""
+    import numpy as np
+
     array = np.asarray(value)
     require(np.issubdtype(array.dtype, np.number), f"{name} must hold numbers, got dtype {array.dtype}")
     bad = np.argwhere(~np.isfinite(array))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from corral.errors import CorralError
-from corral.policy import archive
+from corral.policy import archive, members
 
 ARRAYS = {"a.weight": np.arange(12.0).reshape(3, 4), "b": np.ones(2, np.int8), "nothing": np.zeros((0, 3), np.float32)}
 META = {"said": "in short"}
@@ -33,7 +33,7 @@ def again(data: bytes, compression: int = zipfile.ZIP_STORED, comment: bytes = b
 
 
 def test_what_was_written_is_read_the_short_way(data):
-    assert archive._plain_members(data) == archive._members(data)
+    assert members.plain(data) == members.of_any_zip(data)
     arrays, meta = archive.parse(data, "file")
     assert meta == META
     assert arrays.keys() == ARRAYS.keys()
@@ -45,15 +45,15 @@ def test_the_short_way_takes_nothing_that_zipfile_reads_otherwise(data):
     """Every byte of the file is changed in three ways, and every start of the file is tried."""
     changed = [data[:k] + bytes([data[k] ^ bits]) + data[k + 1 :] for k in range(len(data)) for bits in (1, 128, 255)]
     for other in [*changed, *(data[:k] for k in range(len(data)))]:
-        found = archive._plain_members(other)
+        found = members.plain(other)
         if found is not None:
-            assert found == archive._members(other)
+            assert found == members.of_any_zip(other)
 
 
 @pytest.mark.parametrize("form", [{"comment": b"by hand"}, {"before": b"#!/bin/sh\n"}])
 def test_an_archive_of_another_form_is_left_to_zipfile_and_read_all_the_same(data, form):
     other = again(data, **form)
-    assert archive._plain_members(other) is None
+    assert members.plain(other) is None
     assert archive.parse(other, "file")[1] == META
 
 
@@ -69,14 +69,14 @@ def test_two_members_of_one_name_are_refused():
         to.writestr("meta.npy", b"1")
         with pytest.warns(UserWarning, match="Duplicate name"):
             to.writestr("meta.npy", b"1")
-    assert archive._plain_members(made.getvalue()) is None
+    assert members.plain(made.getvalue()) is None
     with pytest.raises(CorralError, match="damaged or cut short"):
         archive.parse(made.getvalue(), "file")
 
 
 def test_an_end_record_that_counts_wrongly_is_left_to_zipfile_which_counts_for_itself(data):
     lying = data[:-14] + struct.pack("<2H", 9, 9) + data[-10:]
-    assert archive._plain_members(lying) is None
+    assert members.plain(lying) is None
     assert archive.parse(lying, "file")[1] == META
 
 

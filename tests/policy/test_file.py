@@ -23,7 +23,7 @@ from corral.config import Networks
 from corral.envs.contract import Discrete
 from corral.errors import CorralError
 from corral.learning import distributions, networks
-from corral.policy import archive
+from corral.policy import archive, members
 from corral.running import checkpoint, standalone
 from corral.running.directory import RunDirectory
 
@@ -52,6 +52,57 @@ def test_numpy_acts_as_jax_does(kind, activation, normalised, tmp_path):
         else:
             np.testing.assert_allclose(own / scale, outside / scale, atol=1e-6)
     assert loaded(obs[0]).shape == loaded(obs[:1])[0].shape
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("activation", "normalised"), [("tanh", True), ("relu", False), ("elu", True), ("silu", True)])
+def test_python_alone_acts_as_numpy_does(kind, activation, normalised, tmp_path):
+    obs = observations() if normalised else np.clip(observations(), -100, 100)
+    policy, sizes = made(KINDS[kind], activation, normalised)
+    standalone.write(tmp_path / "p.npz", policy, KINDS[kind], sizes, None)
+    loaded = corral.policy.load(tmp_path / "p.npz")
+    with_numpy, alone = loaded(obs), np.asarray([loaded.act(row.tolist()) for row in obs])
+    if loaded.discrete:
+        assert np.mean(with_numpy == alone) > 0.98  # two logits may be equal up to rounding
+    else:
+        scale = np.maximum(1, np.abs(with_numpy).max())
+        np.testing.assert_allclose(with_numpy.reshape(len(obs), -1) / scale, alone / scale, atol=1e-6)
+
+
+def test_a_program_that_acts_in_python_alone_imports_neither_numpy_nor_jax(tmp_path):
+    policy, sizes = made(KINDS["bounded box"])
+    standalone.write(tmp_path / "p.npz", policy, KINDS["bounded box"], sizes, None)
+    program = (
+        "import sys, corral.policy; p = corral.policy.load(sys.argv[1]); a = p.act([1.0] * 5); "
+        "assert not {'numpy', 'jax'} & set(sys.modules); print(*a)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "p.npz"], capture_output=True, text=True, check=True
+    )
+    expected = corral.policy.load(tmp_path / "p.npz")(np.ones(5, np.float32)).ravel()
+    np.testing.assert_allclose([float(x) for x in done.stdout.split()], expected, atol=1e-6)
+
+
+def test_python_alone_refuses_what_has_no_action(tmp_path):
+    policy, sizes = made(KINDS["discrete"])
+    standalone.write(tmp_path / "p.npz", policy, KINDS["discrete"], sizes, None)
+    loaded = corral.policy.load(tmp_path / "p.npz")
+    with pytest.raises(CorralError, match="must hold 5 numbers, got 4"):
+        loaded.act([1.0] * 4)
+    with pytest.raises(CorralError, match="no action for this observation"):
+        loaded.act([float("nan")] * 5)
+
+
+def test_a_file_in_another_layout_is_read_with_numpy(tmp_path):
+    """Written by `numpy.savez`, whose members have dates and extra fields, it holds the same policy."""
+    policy, sizes = made(KINDS["box"])
+    standalone.write(tmp_path / "p.npz", policy, KINDS["box"], sizes, None)
+    with np.load(tmp_path / "p.npz") as content:
+        np.savez(tmp_path / "again.npz", **content)
+    assert members.numbers((tmp_path / "again.npz").read_bytes()) is None
+    first, again = (corral.policy.load(tmp_path / name) for name in ("p.npz", "again.npz"))
+    assert again.act([0.5] * 5) == first.act([0.5] * 5)
+    np.testing.assert_array_equal(again(np.ones(5)), first(np.ones(5)))
 
 
 def test_drawn_actions_have_the_policy_s_distribution():

@@ -54,16 +54,14 @@ def test_the_model_acts_as_the_policy_does(load, kind, sampled, activation, norm
 
 
 def test_a_model_of_another_policy_fails_the_check(load, runtime):
-    policy = load("box")
-    other = policy._replace(weights=(policy.weights[0] + 1e-3, *policy.weights[1:]))
+    policy, other = load("box"), load("box")
+    other.weights = (policy.weights[0] + 1e-3, *policy.weights[1:])
     with pytest.raises(CorralError, match="differs from the policy by"):
         export.check(export.model(other), policy)
-    choosy = load("discrete")
+    choosy, later = load("discrete"), load("discrete")
+    later.about = choosy.about | {"action": choosy.about["action"] | {"start": 3}}
     with pytest.raises(CorralError, match="chooses other actions"):
-        export.check(
-            export.model(choosy._replace(about=choosy.about | {"action": choosy.about["action"] | {"start": 3}})),
-            choosy,
-        )
+        export.check(export.model(later), choosy)
 
 
 def test_one_observation_and_many_are_batches(load, runtime):

@@ -17,7 +17,7 @@ import pytest
 from optax import ScaleByAdamState
 
 from corral.errors import CorralError
-from corral.policy import archive
+from corral.policy import members
 from corral.running import checkpoint, files
 
 
@@ -219,7 +219,7 @@ def test_counts_that_an_earlier_version_kept_as_floats_are_read(tmp_path):
 def hashed(path, entries, how=zipfile.ZIP_STORED):
     """A file with these members and the hash that belongs to them: somebody else's, not a damaged one."""
     entries = dict(entries)
-    entries["sha256"] = npy(np.frombuffer(archive._digest(entries), np.uint8))
+    entries["sha256"] = npy(np.frombuffer(members.digest(entries), np.uint8))
     with zipfile.ZipFile(path, "w", how) as made:
         for name, data in entries.items():
             made.writestr(f"{name}.npy", data)

@@ -5,35 +5,28 @@ bytes of all the others. Nothing is pickled, nothing is compressed, and nothing 
 checked. A hash shows that a file is whole, not who wrote it: what it holds is checked as well.
 """
 
-import hashlib
 import io
 import json
 import math
 import os
 import stat
-import struct
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from corral.errors import CorralError, require
+from corral.policy import members
 
 _NUMBERS = "biufc"
 """The kinds of NumPy's dtypes that a file may hold: bool, integers, floats, complex."""
-
-# The records of a zip file, as its specification (APPNOTE.TXT, 4.3) lays them out.
-_MEMBER = struct.Struct("<4s5H3L2H")
-_LISTED = struct.Struct("<4s6H3L5H2L")
-_END = struct.Struct("<4s4H2LH")
 
 
 def content(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> bytes:
     """The bytes of a file with these arrays and this meta; equal content makes equal bytes."""
     entries = {name: _encode(name, array) for name, array in arrays.items()}
     entries["meta"] = _encode("meta", np.frombuffer(json.dumps(meta).encode(), np.uint8))
-    entries["sha256"] = _encode("sha256", np.frombuffer(_digest(entries), np.uint8))
+    entries["sha256"] = _encode("sha256", np.frombuffer(members.digest(entries), np.uint8))
     import zipfile  # here: a program that only acts starts without it
 
     made = io.BytesIO()
@@ -54,10 +47,10 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
 def parse(data: bytes, path: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays and the meta in the bytes of a file; `path` names it in errors."""
     try:
-        entries = _plain_members(data)
-        entries = _members(data) if entries is None else entries
+        entries = members.plain(data)
+        entries = members.of_any_zip(data) if entries is None else entries
         stored = entries.pop("sha256")
-        whole = _decode(stored).tobytes() == _digest(entries)
+        whole = _decode(stored).tobytes() == members.digest(entries)
     except Exception as error:  # a damaged zip file fails in a dozen ways, and all of them mean the same
         raise CorralError(f"{path} is damaged or cut short and cannot be read") from error
     require(whole, f"{path} has been altered: its content does not match its hash")
@@ -79,67 +72,6 @@ def _meta(path: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     require(isinstance(meta, dict), f"{path} is no file of Corral's: its meta is no table")
     found: dict[str, Any] = meta
     return found
-
-
-def _plain_members(data: bytes) -> dict[str, bytes] | None:
-    """The members of an archive laid out as `content` does it, without `zipfile`: to import that takes several ms.
-
-    Members lie one behind the other from the first byte on, the list of them follows, then the end record; nothing is
-    between or behind. None where anything differs from that: `_members` then decides.
-    """
-    end = len(data) - _END.size
-    if end < 0:
-        return None
-    signature, *disks, count, size, start, comment = _END.unpack_from(data, end)
-    if (signature, disks, comment, start + size) != (b"PK\5\6", [0, 0, count], 0, end):
-        return None
-    found: dict[str, bytes] = {}
-    place, listed = 0, start
-    for _ in range(count):
-        member = _plain_member(data, place, listed)
-        if member is None or member[0] in found:
-            return None
-        name, body = member
-        found[name] = body
-        place += _MEMBER.size + len(name) + len(body)
-        listed += _LISTED.size + len(name)
-    if (place, listed) != (start, end):
-        return None
-    return {name.removesuffix(".npy"): body for name, body in found.items()}
-
-
-def _plain_member(data: bytes, place: int, listed: int) -> tuple[str, bytes] | None:
-    """Name and bytes of the uncompressed member at `place` whose entry in the list is at `listed`; None if it is none."""
-    try:
-        own, *said, length, extra = _MEMBER.unpack_from(data, place)
-        entry, _, *repeated, length_again, extra_again, comment, disk, _, _, offset = _LISTED.unpack_from(data, listed)
-    except struct.error:  # beyond the end
-        return None
-    _, flags, method, _, _, crc, packed, size = said
-    behind = place + _MEMBER.size
-    name, body = data[behind : behind + length], data[behind + length : behind + length + size]
-    name_again = data[listed + _LISTED.size : listed + _LISTED.size + length]
-    agrees = (own, entry, said, length, name) == (b"PK\3\4", b"PK\1\2", repeated, length_again, name_again)
-    plain = not any((flags, method, extra, extra_again, comment, disk)) and (offset, packed) == (place, size)
-    if not (agrees and plain and name.isascii() and b"\0" not in name and zlib.crc32(body) == crc):
-        return None
-    return name.decode(), body
-
-
-def _members(data: bytes) -> dict[str, bytes]:
-    """The members of an archive. Ours are not compressed, so all of them together are smaller than the file.
-
-    That is checked before anything is read: a small file could otherwise claim any amount of memory.
-    """
-    import zipfile
-
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = archive.infolist()
-        plain = all(m.compress_type == zipfile.ZIP_STORED and m.file_size == m.compress_size for m in members)
-        fits = sum(m.file_size for m in members) <= len(data)
-        alone = len({m.filename for m in members}) == len(members)
-        require(plain and fits and alone, "its members are compressed, overlap or share a name")
-        return {m.filename.removesuffix(".npy"): archive.read(m) for m in members}
 
 
 def _encode(name: str, array: np.ndarray) -> bytes:
@@ -168,13 +100,3 @@ def _decode(data: bytes) -> np.ndarray:
         raise ValueError(f"has another size than its header states, {shape} of {dtype}")
     array = np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if by_columns else "C")
     return array.copy(order="C")
-
-
-def _digest(entries: Mapping[str, bytes]) -> bytes:
-    """SHA-256 over names and contents, in the order of the names, each preceded by its length."""
-    total = hashlib.sha256()
-    for name in sorted(entries):
-        for part in (name.encode(), entries[name]):
-            total.update(len(part).to_bytes(8, "little"))
-            total.update(part)
-    return total.digest()

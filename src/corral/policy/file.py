@@ -1,4 +1,4 @@
-"""A policy file as a function from observations to actions, in NumPy.
+"""A policy file as a function from observations to actions, in NumPy or in Python alone.
 
 The file says everything that acting needs (`meta["policy"]`): how an observation is laid out, the final mean and
 deviation of each of its numbers and where they are clipped, the layers and their activation, the distribution of
@@ -9,35 +9,64 @@ actions and how they are mapped onto what the environment takes.
 """
 
 import hashlib
+import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from functools import cached_property
+from typing import Any
 
 from corral.errors import CorralError, require
-from corral.policy import acting, archive
+from corral.policy import plain
+from corral.policy.members import Numbers, numbers
 
 FORMAT = 1
 """The version of `meta["policy"]` that this module reads and that files are written in."""
 
 
-class Policy(NamedTuple):
-    """A trained policy. Calling it gives actions as the environment's `step` takes them."""
+class Policy:
+    """A trained policy. Calling it gives actions as the environment's `step` takes them.
 
-    about: Mapping[str, Any]
-    """What the file says of it: environment, observation, action, constraints with their limits, versions."""
-    sha256: str
-    """Of the whole file, as `sha256sum` prints it; certificates name a policy by it."""
-    weights: tuple[np.ndarray, ...]
-    biases: tuple[np.ndarray, ...]
-    mean: np.ndarray | None
-    """(o,) what observations are centred by; None: they are taken as they are."""
-    deviation: np.ndarray | None
-    """(o,) what they are divided by."""
-    sigma: np.ndarray | None
-    """(a,) deviations of the actions; None for discrete ones."""
+    It is loaded without NumPy, which the first call imports; `act` does without.
+    """
+
+    def __init__(self, about: Mapping[str, Any], sha256: str, arrays: Mapping[str, Numbers]) -> None:
+        self.about = about
+        """What the file says of it: environment, observation, action, constraints with their limits, versions."""
+        self.sha256 = sha256
+        """Of the whole file, as `sha256sum` prints it; certificates name a policy by it."""
+        self._arrays = arrays
+
+    @cached_property
+    def weights(self) -> tuple[Any, ...]:
+        """The weights of each layer, NumPy arrays (inputs, outputs)."""
+        return tuple(self._array(layer["weight"]) for layer in self.about["network"]["layers"])
+
+    @cached_property
+    def biases(self) -> tuple[Any, ...]:
+        """The biases of each layer, NumPy arrays (outputs,)."""
+        return tuple(self._array(layer["bias"]) for layer in self.about["network"]["layers"])
+
+    @cached_property
+    def mean(self) -> Any:
+        """(o,) what observations are centred by; None: they are taken as they are."""
+        return self._array(self.about["normalizer"]["mean"]) if self.about["normalizer"] else None
+
+    @cached_property
+    def deviation(self) -> Any:
+        """(o,) what they are divided by."""
+        return self._array(self.about["normalizer"]["deviation"]) if self.about["normalizer"] else None
+
+    @cached_property
+    def sigma(self) -> Any:
+        """(a,) deviations of the actions; None for discrete ones."""
+        return None if self.discrete else self._array(self.about["action"]["deviation"])
+
+    def _array(self, name: str) -> Any:
+        import numpy as np
+
+        kind, shape, data = self._arrays[name]
+        return np.frombuffer(data, np.dtype(kind)).reshape(shape).copy()
 
     @property
     def observation_size(self) -> int:
@@ -47,16 +76,50 @@ class Policy(NamedTuple):
     @property
     def discrete(self) -> bool:
         """Whether an action is one of a number of choices."""
-        return self.sigma is None
+        return bool(self.about["action"]["kind"] == "discrete")
 
-    def __call__(
-        self, obs: Any, *, deterministic: bool = True, random: "np.random.Generator | None" = None, noise: Any = None
-    ) -> np.ndarray:
+    def act(self, obs: Sequence[float]) -> list[float] | int:
+        """The most likely action for one observation (o,), in Python alone: a list of numbers, or the number of a choice.
+
+        The first action after a program's start comes sooner so, as NumPy takes longer to import than a policy to load;
+        of many, and of several observations at once, those of a call are faster. The last digits differ.
+        """
+        size = self.observation_size
+        require(len(obs) == size, f"obs must hold {size} numbers, got {len(obs)}")
+        x = [float(number) for number in obs]
+        means, deviations, layers = self._plain
+        if means is not None:
+            clip = self.about["normalizer"]["clip"]
+            scaled = zip(x, means, deviations, strict=True)
+            x = [plain.clipped((number - mean) / deviation, -clip, clip) for number, mean, deviation in scaled]
+        made = plain.output(x, layers, self.about["network"]["activation"])
+        require(
+            not any(map(math.isnan, made)), "the policy has no action for this observation, which holds NaN or infinity"
+        )
+        how = self.about["action"]
+        if self.discrete:
+            return int(made.index(max(made)) + how["start"])
+        if how["low"] is None:
+            return made
+        bounds = zip(*self._bounds, strict=True)
+        return [plain.outside(number, low, high) for number, (low, high) in zip(made, bounds, strict=True)]
+
+    @cached_property
+    def _plain(self) -> tuple[Any, Any, list[plain.Layer]]:
+        """Means and deviations of observations, or None, and the layers, as `plain` takes them."""
+        scale, layers = self.about["normalizer"], self.about["network"]["layers"]
+        ends = [plain.floats(self._arrays[scale[name]]) if scale else None for name in ("mean", "deviation")]
+        made = [plain.layer(self._arrays[layer["weight"]], self._arrays[layer["bias"]]) for layer in layers]
+        return ends[0], ends[1], made
+
+    def __call__(self, obs: Any, *, deterministic: bool = True, random: Any = None, noise: Any = None) -> Any:
         """Actions for one observation (o,) or several (n, o): the most likely ones, or drawn.
 
-        Draws come from `random`, or else from the system's chance. `noise` takes their place: (actions,) or (n,
-        actions) of N(0, 1) for a box, of Gumbel for discrete actions.
+        Draws come from `random`, a generator of NumPy's, or else from the system's chance. `noise` takes their place:
+        (actions,) or (n, actions) of N(0, 1) for a box, of Gumbel for discrete actions.
         """
+        import numpy as np
+
         obs = np.asarray(obs, np.float32)
         size = self.observation_size
         fits = obs.ndim in (1, 2) and obs.shape[-1] == size
@@ -73,37 +136,48 @@ class Policy(NamedTuple):
             return np.asarray(chosen + int(self.about["action"]["start"]))
         return self._outside(output if chance is None else output + self.sigma * chance)
 
-    def output(self, obs: np.ndarray) -> np.ndarray:
+    def output(self, obs: Any) -> Any:
         """The network's output: the mean of the Gaussian (…, a), or the logits of the choices (…, k)."""
+        import numpy as np
+
+        from corral.policy import acting
+
         x = obs
         if self.mean is not None and self.deviation is not None:
             clip = np.float32(self.about["normalizer"]["clip"])
             x = acting.clipped((x - self.mean) / self.deviation, -clip, clip)
         return acting.layers(x, self.weights, self.biases, self.about["network"]["activation"])
 
-    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """(a,) what the environment takes at least and at most of each number of an action; infinite where nothing is
-        said."""
+    @property
+    def _bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """What the environment takes at least and at most of each number of an action; infinite where nothing is said."""
         how, size = self.about["action"], int(self.about["action"]["size"])
         low, high = (how[end] if how[end] is not None else [None] * size for end in ("low", "high"))
-        return _bounds(low, -math.inf), _bounds(high, math.inf)
+        missing = ((low, -math.inf), (high, math.inf))
+        lowest, highest = (tuple(nothing if x is None else float(x) for x in ends) for ends, nothing in missing)
+        return lowest, highest
 
-    def _outside(self, actions: np.ndarray) -> np.ndarray:
+    def bounds(self) -> tuple[Any, Any]:
+        """(a,) and (a,): what the environment takes at least and at most; infinite where nothing is said."""
+        import numpy as np
+
+        low, high = self._bounds
+        return np.asarray(low, np.float32), np.asarray(high, np.float32)
+
+    def _outside(self, actions: Any) -> Any:
         """Numbers with two bounds are mapped from [-1, 1] onto them and clipped, others clipped to a bound, if any."""
-        how, (low, high) = self.about["action"], self.bounds()
-        ends = None if how["low"] is None else (tuple(low.tolist()), tuple(high.tolist()))
-        return acting.outside(actions, ends and ends[0], ends and ends[1], shape=how["shape"])
+        from corral.policy import acting
 
-
-def _bounds(numbers: Sequence[float | None], missing: float) -> np.ndarray:
-    return np.asarray([missing if x is None else x for x in numbers], np.float32)
+        how = self.about["action"]
+        low, high = self._bounds if how["low"] is not None else (None, None)
+        return acting.outside(actions, low, high, shape=how["shape"])
 
 
 def load(path: str | os.PathLike[str]) -> Policy:
     """The policy in a policy file, verified: `policy.npz` of a run, or what `Result.save` wrote."""
     with open(path, "rb") as file:
         data = file.read()
-    arrays, meta = archive.parse(data, str(path))
+    arrays, meta = _content(data, str(path))
     about = meta.get("policy")
     if about is None:
         raise CorralError(
@@ -119,17 +193,24 @@ def load(path: str | os.PathLike[str]) -> Policy:
         f"{path} holds a network of your own, {network.get('name')}, whose code is not in the file: load it with "
         "corral.Result.load(path, net), which needs JAX",
     )
-    scale, action = about["normalizer"], about["action"]
     require(
-        action["kind"] in ("box", "discrete"),
+        about["action"]["kind"] in ("box", "discrete"),
         f"{path} has several choices at once as actions: load it with corral.Result.load(path), which needs JAX",
     )
-    return Policy(
-        about,
-        hashlib.sha256(data).hexdigest(),
-        tuple(arrays[layer["weight"]] for layer in network["layers"]),
-        tuple(arrays[layer["bias"]] for layer in network["layers"]),
-        arrays[scale["mean"]] if scale else None,
-        arrays[scale["deviation"]] if scale else None,
-        arrays[action["deviation"]] if action["kind"] == "box" else None,
-    )
+    return Policy(about, hashlib.sha256(data).hexdigest(), arrays)
+
+
+def _content(data: bytes, path: str) -> tuple[Mapping[str, Numbers], Mapping[str, Any]]:
+    """The arrays and the meta of a file: read here where it is laid out as we write it, by `archive` where it is not."""
+    found = numbers(data)
+    if found is not None and "meta" in found:
+        try:
+            meta = json.loads(found.pop("meta").data)
+        except (ValueError, RecursionError):
+            meta = None
+        if isinstance(meta, dict):
+            return found, meta
+    from corral.policy import archive
+
+    arrays, meta = archive.parse(data, path)
+    return {name: Numbers(x.dtype.str, x.shape, x.tobytes()) for name, x in arrays.items()}, meta
