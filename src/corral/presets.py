@@ -82,7 +82,7 @@ def _ours(config: Config, horizon: int | None) -> Config:
         trust=TrustRegion(
             delta=0.02, damping=0.1, hold_deviations=2.0, fisher_fraction=0.2, shrink=0.9, candidates=30, honest=True
         ),
-        networks=Networks(hidden=(64, 64), log_std=-0.7, normalize_observations=True, least_deviation=0.3),
+        networks=Networks(hidden=(64, 64), log_std=-0.7, normalize_observations=True, least_deviation=0.01),
         critic=Critic(method="adam", epochs=10, held_out=0.1, minibatch=0, bootstrap=True, sees_time=True),
     )
 
