@@ -34,7 +34,7 @@ def main() -> None:
         if not run.finished:
             print(f"{run} is not finished, and left out", file=sys.stderr, flush=True)
             continue
-        for row in _rows(run.path.relative_to(given.folder), certified(run, given.episodes, given.confidence)):
+        for row in rows(run.path.relative_to(given.folder), certified(run, given.episodes, given.confidence)):
             print(row, flush=True)
 
 
@@ -52,7 +52,8 @@ def certified(run: RunDirectory, episodes: int, confidence: float) -> Certificat
     return found
 
 
-def _rows(name: Path, found: Certificate) -> list[str]:
+def rows(name: Path, found: Certificate) -> list[str]:
+    """A row of the table for each constraint."""
     rows = []
     for c in found.constraints:
         numbers = f"{found.earned['mean']:,.0f} | {c.mean:.2f} | {c.high:.2f} | {c.bernstein:.2f} | {c.limit:g}"
