@@ -198,6 +198,9 @@ class Config:
     """The same for costs."""
     choose_gae: bool = False
     """Let the shares of signal choose λ of the reward and of each cost, from `gae` and `cost_gae` on (`trust.honest`)."""
+    largest_advantage: float = 0.0
+    """Advantages of the reward count up to this multiple of their mean size, so that a single fall does not outweigh all
+    other steps of a batch; 0: as they are."""
     time_limit_ends: bool = True
     """Treat a time limit as the end of the episode (the paper). Otherwise the returns of the reward go on with the
     value of the last observation; those of costs never do, since a limit is on the sum over one episode."""
@@ -294,6 +297,7 @@ def require_not_negative(name: str, value: PerConstraint) -> None:
 _POSITIVE = ("trust.delta", "critic.step", "critic.learning_rate", "shaping.learning_rate")
 _COUNTS = ("trust.cg_iterations", "trust.candidates", "critic.epochs", "shaping.horizon", "shaping.hidden")
 _NOT_NEGATIVE = (
+    "largest_advantage",
     "networks.least_deviation",
     "critic.minibatch",
     "trust.damping",

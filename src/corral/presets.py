@@ -46,7 +46,8 @@ def preset(env: str, name: Preset = "corral", algo: Algorithm | None = None, hor
         given = config.algo
         calibration = 0.1 if given.calibration is None else given.calibration
         memory = calibration > 0 if given.memory is None and name == "corral" else given.memory
-        config = replace(config, algo=replace(given, calibration=calibration, memory=memory))
+        margin = 0.2 if given.margin is None and name == "corral" else given.margin
+        config = replace(config, algo=replace(given, calibration=calibration, memory=memory, margin=margin))
     return config
 
 
@@ -77,6 +78,7 @@ def _ours(config: Config, horizon: int | None) -> Config:
         gae=0.98 if short else 0.95,
         cost_gae=1.0 if short else 0.95,
         choose_gae=not short,
+        largest_advantage=5.0,
         time_limit_ends=horizon is not None and horizon * (1 - config.gamma) < 3,
         shape_costs=False,
         trust=TrustRegion(

@@ -116,32 +116,47 @@ def test_a_noisy_batch_is_believed_as_far_as_expectations_have_missed_before(upd
 
 
 def test_steps_are_shorter_while_predicted_costs_are_wrong(update, float64):
-    """By hand: E ← E + ¼((J − e)₊² − se² − E), and δ is multiplied by exp(0.1(1 − √E/tolerated)), between e^−0.1 and e^0.1;
-    tolerated is a fifth of d = 3, or of the cost where it is above, and the room below d; a miss counts as at most twice
-    that. The share of δ stays within [1/16, 1]."""
+    """By hand, with d = 3, an expected cost e = 2 and Ĵ < 3: tolerated is 0.2 · 3 + (3 − 2) = 1.6, its square 2.56.
+
+    E ← E + ¼((J − e + ē)₊² − se² − E), a miss counts as at most three times what is tolerated; δ is multiplied by 2.56/E, but
+    by no less than e^−0.3 and no more than e^0.1, and E with it. The share of δ stays within [1/16, 1]."""
     known, problem = CPO(memory=True).init(1), make_problem()
 
-    def after(radius, miss, se=0.0, error=0.0, comparable=True):
+    def after(radius, miss, se=0.0, error=0.0, corrected=0.0, comparable=True):
         memory = known.memory._replace(
-            value=jnp.asarray([2.0]), error=jnp.asarray([error]), radius=jnp.asarray(radius, jnp.float64)
+            value=jnp.asarray([2.0]),
+            error=jnp.asarray([error]),
+            radius=jnp.asarray(radius, jnp.float64),
+            corrected=jnp.asarray([corrected]),
         )
         constraints = standing(2.0 + miss, 3.0, comparable=comparable)._replace(se=jnp.asarray([se]))
         state, step = update(CPO(calibration=0.25), known._replace(memory=memory), problem, constraints)
         assert step.kl <= float(state.memory.radius) * DELTA
-        return float(state.memory.radius)
+        return float(state.memory.radius), float(state.memory.error[0])
 
-    np.testing.assert_allclose(
-        after(0.5, 0.8), 0.5 * np.exp(0.1 * (1 - 0.4 / 0.8))
-    )  # E = ¼ · 0.64, tolerated 0.6 + 0.2
-    # S = ¼ · 0.64, so that ¾ of the miss are believed: the cost is 2.6, and 0.6 + 0.4 tolerated.
-    np.testing.assert_allclose(after(0.5, 0.8, 0.2, error=0.5), 0.5 * np.exp(0.1 * (1 - np.sqrt(0.525) / 1.0)))
-    np.testing.assert_allclose(after(0.5, -0.8, error=0.5), 0.5 * np.exp(0.1 * (1 - np.sqrt(0.375) / 2.4)))
-    # Of 10 a fifth is 2, and a miss of 8 counts as twice that: E = ¼ · 16.
-    np.testing.assert_allclose(after(0.5, 8.0), 0.5)
-    np.testing.assert_allclose([after(0.5, -1.8, error=900.0), after(0.5, 0.0)], 0.5 * np.exp([-0.1, 0.1]))
-    np.testing.assert_allclose([after(0.99, 0.0), after(0.0626, -1.8, error=900.0)], [1, 1 / 16])
-    assert after(0.5, 8.0, comparable=False) == 0.5  # nothing was expected yet
-    np.testing.assert_allclose(after(0.5, 8.0, se=8.0), 0.5 * np.exp(0.1))  # noise is no error
+    E = 0.75 * 3 + 0.25 * 0.8**2
+    np.testing.assert_allclose(after(0.5, 0.8, error=3.0), (0.5 * 2.56 / E, 2.56))
+    np.testing.assert_allclose(after(0.5, 0.3, error=3.0, corrected=0.5), (0.5 * 2.56 / E, 2.56))
+    # Noise is no error, and a cost that comes below what was promised is none.
+    np.testing.assert_allclose(after(0.5, 0.8, se=0.2, error=3.0)[0], 0.5 * 2.56 / (E - 0.25 * 0.2**2))
+    np.testing.assert_allclose(after(0.5, -0.8, error=3.3)[0], 0.5 * 2.56 / (0.75 * 3.3))
+    # Of J = 20 a fifth and the room of 1 are tolerated, 5, and a miss of 18 counts as three times that.
+    np.testing.assert_allclose(after(0.5, 18.0), (0.5 * np.exp(-0.3), 0.25 * 15**2 * np.exp(-0.3)))
+    np.testing.assert_allclose([after(0.5, -1.8, error=900.0)[0], after(0.5, 0.0)[0]], 0.5 * np.exp([-0.3, 0.1]))
+    np.testing.assert_allclose([after(0.99, 0.0)[0], after(0.0626, -1.8, error=900.0)[0]], [1, 1 / 16])
+    assert after(0.5, 8.0, comparable=False)[0] == 0.5  # nothing was expected yet
+
+
+def test_with_a_memory_a_surprise_counts_in_the_calibration_as_half_of_the_limit_at_most(update, float64):
+    """ē = ¼ · min(J − e, ½ · 3); the share s of a step is then expected to miss by s·ē."""
+    known, config = CPO(memory=True).init(1), CPO(calibration=0.25)
+    known = known._replace(memory=known.memory._replace(value=jnp.asarray([2.0])))
+    for miss, counted in ((0.4, 0.4), (8.0, 1.5)):
+        state, step = update(config, known, make_problem(), standing(2.0 + miss, 3.0))
+        out_of_reach = step.case == Case.RECOVERY
+        np.testing.assert_allclose(state.excess, 0 if out_of_reach else 0.25 * counted)
+        np.testing.assert_allclose(step.effective_limit, 3 - 0.25 * counted)
+        np.testing.assert_allclose(state.memory.corrected, step.search.scale * state.excess)
 
 
 def test_a_margin_aims_standard_errors_below_the_limit(update, float64):

@@ -276,6 +276,21 @@ def test_reward_advantages_are_standardised_and_cost_advantages_only_centred(con
     np.testing.assert_allclose([np.sum(samples.weight), *np.sum(samples.cost_weight, 0)], [1, 5, 5], rtol=1e-6)
 
 
+def test_advantages_of_the_reward_may_count_up_to_a_multiple_of_their_mean_size_and_those_of_costs_never():
+    """Four rows with advantages 0, 0, 0, −8 of everything: centred 2, 2, 2, −6, of mean size 3. With 1.5 times that −6 counts
+    as −4.5: centred again (mean 0.375) 1.625 three times and −4.875, whose ratio is what standardising keeps."""
+    batch = draw(learning_update.init(PENALISED, spec(1), jax.random.key(0)).policy, 1, seed=0)
+    batch = batch._replace(valid=jnp.arange(ROWS) < 4)
+    advantage = jnp.zeros((ROWS, 2)).at[3].set(-8.0)
+    cut = learning_update._samples(batch, advantage, jnp.ones((ROWS, 1)), 1.5)
+    plain = learning_update._samples(batch, advantage, jnp.ones((ROWS, 1)))
+    deviation = np.sqrt((3 * 1.625**2 + 4.875**2) / 4)
+    np.testing.assert_allclose(cut.advantage[:4], np.array([1.625] * 3 + [-4.875]) / deviation, rtol=1e-6)
+    np.testing.assert_allclose(plain.advantage[:4], np.array([2, 2, 2, -6]) / np.sqrt(12), rtol=1e-6)
+    for samples in (cut, plain):
+        np.testing.assert_allclose(samples.cost_advantage[:4, 0], [2, 2, 2, -6], rtol=1e-6)
+
+
 def test_rewards_that_do_not_vary_give_no_advantage_instead_of_a_division_by_zero(constrained):
     it = constrained[1][0]
     samples = learning_update._samples(it.batch, jnp.full((ROWS, 3), 4.0), jnp.ones((ROWS, 2)))

@@ -11,8 +11,8 @@ steps that the other half computed, in the subproblem and in the line search.
 with a **memory** a noisy batch is not believed all that it says, and steps are shorter while predicted costs are wrong
 (`corral.learning.calibration`).
 
-**The margin** (ours, off by default) aims at d − ē − z·(standard error of J_C), so that J_C is under d with the confidence
-that z stands for in each batch, instead of on average.
+**The margin** (ours, off in the paper's settings) aims at d − ē − z·(standard error of J_C), so that J_C is under d with the
+confidence that z stands for in each batch, instead of on average.
 
 **Hysteresis** (off by default). After a violation the step reduces costs only, until they are below a share of the limits.
 """
@@ -56,8 +56,9 @@ class CPO(Algorithm):
     memory: bool | None = field(default=None, metadata={"saved_as": False})
     """Believe a mean of a batch's cost and of what was expected of it, which is less noisy, and shorten steps while what is
     expected is wrong; needs calibration. None leaves it to the preset: on in `corral`."""
-    margin: float = 0.0
-    """z: aim this many standard errors of the mean cost below the limit (1.64: for 95% of the batches)."""
+    margin: float | None = field(default=None, metadata={"saved_as": 0.0})
+    """z: aim this many standard errors of the mean cost below the limit (1.64: for 95% of the batches). None leaves it to
+    the preset: 0 in `paper`, 0.2 in `corral`."""
     hysteresis: bool = False
     """After a violation, reduce costs only, until they are below the share `lower` of their limits."""
     lower: float = 0.8
@@ -68,7 +69,8 @@ class CPO(Algorithm):
         if self.calibration is not None:
             require_in("algo.calibration", self.calibration, 0, 1)
         require(not (self.memory and self.calibration == 0), "algo.memory needs algo.calibration above 0")
-        require_in("algo.margin", self.margin, 0, 10)
+        if self.margin is not None:
+            require_in("algo.margin", self.margin, 0, 10)
         require_in("algo.lower", self.lower, 0, 1, closed="(]")
 
     def init(self, m: int) -> State:
@@ -83,7 +85,8 @@ class CPO(Algorithm):
         value, se, known = calibration.meet(before, constraints, rate)
         if known.memory is not None:
             local = local._replace(radius=known.memory.radius)
-        limit = constraints.limit - known.excess - self.margin * se
+        margin: Any = 0.0 if self.margin is None else self.margin
+        limit = constraints.limit - known.excess - margin * se
         c = value - limit
 
         objective = surrogates.unit(len(c))

@@ -11,9 +11,9 @@ J_C is a second, independent estimate, so an update with a memory believes a mea
 
     Ĵ_k = e_k + K(J_k − e_k),   e_k = Ĵ_{k−1} + expected change,   K = 1 − se²/S,   S an average of (J_k − e_k)²
 
-What costs come to above what was expected of them, once the noise of batches is taken off, is the error of the surrogate. It
-grows with the length of the steps, so with a memory the trust region shrinks while that error is large against the limit,
-and grows again after.
+What costs come to above what the surrogate alone promised, once the noise of batches is taken off, is its error. It grows
+with the length of the steps, so with a memory the trust region shrinks while that error is large against the limit, and
+grows again after.
 """
 
 from typing import Any, NamedTuple
@@ -25,13 +25,15 @@ from corral.learning.surrogates import ConstraintValues
 
 _LEAST_GAIN = 0.2
 """The least weight of a batch against what was expected of it."""
+_LARGEST = 0.5
+"""With a memory a miss counts in ē as at most this share of the limit: one surprise is no reason to aim too low for long."""
 _TOLERATED = 0.2
-"""The error of a predicted cost beyond its room below the limit, as a share of the limit or, where it is above, of itself,
-that leaves the radius as it is."""
-_WORST = 2.0
-"""A batch counts as wrong by at most this many times what is tolerated, so that a surprise is forgotten after ten."""
-_CHANGE = 0.1
-"""The most that the logarithm of the trust region's radius changes in an iteration."""
+"""The error of a predicted cost that leaves the radius as it is, as a share of the limit or, where it is above, of the cost;
+what was expected to be left below the limit is tolerated too."""
+_WORST = 3.0
+"""A batch counts as wrong by at most this many times what is tolerated, so that one surprise alone changes little."""
+_SHRINK, _GROW = 0.3, 0.1
+"""The most that the logarithm of the trust region's radius falls and rises in an iteration."""
 LEAST_RADIUS = 1 / 16
 """The smallest share of δ."""
 
@@ -44,10 +46,12 @@ class Memory(NamedTuple):
     surprise: Float[Array, " m"]
     """S, the average of (J − e)²."""
     error: Float[Array, " m"]
-    """The average of (J − e)₊², of which a batch counts up to a border, less what the noise of two batches makes of it,
-    ½ · 2se²."""
+    """E, the average of (J − e + ē)₊², of which a batch counts up to a border, less what the noise of two batches makes of
+    it, ½ · 2se²; in proportion to the radius."""
     radius: Float[Array, ""]
     """The share of δ that steps may take."""
+    corrected: Float[Array, " m"]
+    """The part of e that is ē: what the surrogate did not promise."""
 
 
 class Expectation(NamedTuple):
@@ -64,7 +68,8 @@ class Expectation(NamedTuple):
 def begin(m: int, memory: bool) -> Expectation:
     """Nothing is known yet."""
     nothing = jnp.zeros(m)
-    return Expectation(nothing, nothing, Memory(nothing, nothing, nothing, jnp.ones(())) if memory else None)
+    known = Memory(nothing, nothing, nothing, jnp.ones(()), nothing)
+    return Expectation(nothing, nothing, known if memory else None)
 
 
 class Believed(NamedTuple):
@@ -78,33 +83,39 @@ class Believed(NamedTuple):
 
 def meet(before: Expectation, constraints: ConstraintValues, rate: Any) -> Believed:
     """Compare a batch with what was expected of it; `rate` is that of the averages."""
-    value, se, gain = constraints.value, constraints.se, jnp.ones(())
+    value, se = constraints.value, constraints.se
     rate = jnp.where(constraints.comparable, rate, 0)
     miss, memory = constraints.realised - before.aimed, before.memory
+    counted, limit = miss, jnp.abs(constraints.limit)
     if memory is not None:
-        miss, noise = value - (memory.value + before.aimed), se**2
+        landing = memory.value + before.aimed
+        miss, noise = value - landing, se**2
         # At first all is surprise, and a batch is believed.
         surprise = jnp.where(rate > 0, memory.surprise + rate * (miss**2 - memory.surprise), 25 * noise)
         gain = jnp.where(rate > 0, jnp.clip(1 - noise / jnp.where(surprise > 0, surprise, 1), _LEAST_GAIN, 1), 1)
         value, se = value - (1 - gain) * miss, jnp.sqrt(gain) * se
-        tolerated = _TOLERATED * jnp.maximum(value, jnp.abs(constraints.limit))
-        tolerated = tolerated + jnp.maximum(constraints.limit - value, 0)
-        above = jnp.clip(miss, 0, _WORST * tolerated)
+        tolerated = _TOLERATED * jnp.maximum(value, limit) + jnp.maximum(constraints.limit - landing, 0)
+        above = jnp.clip(miss + memory.corrected, 0, _WORST * tolerated)
         error = memory.error + rate * (above**2 - noise - memory.error)
         radius = jnp.where(rate > 0, _radius(memory.radius, error, tolerated), memory.radius)
-        memory = Memory(value, surprise, error, radius)
-    # A miss of which the share K is believed comes back in the next iterations, and counts 1/K times in all.
-    excess = before.excess + rate * gain * miss
+        memory = Memory(value, surprise, error * radius / memory.radius, radius, memory.corrected)
+        # A miss of which the share K is believed comes back in the next iterations, and counts 1/K times in all.
+        counted = jnp.clip(gain * miss, -_LARGEST * limit, _LARGEST * limit)
     # An aim above d would not be the limit that was asked for, and no cost that counts events can be below 0.
-    excess = jnp.clip(excess, 0, jnp.abs(constraints.limit))
+    excess = jnp.clip(before.excess + rate * counted, 0, limit)
     return Believed(value, se, Expectation(excess, before.aimed, memory))
 
 
 def _radius(before: Float[Array, ""], error: Float[Array, " m"], tolerated: Float[Array, " m"]) -> Float[Array, ""]:
-    """The share of δ for the next step, by the cost that is predicted worst; far below a limit no error matters."""
-    wrong = jnp.sqrt(jnp.maximum(error, 0))
-    share = jnp.where(wrong > 0, wrong / jnp.maximum(tolerated, jnp.finfo(wrong.dtype).tiny), 0)
-    return jnp.clip(before * jnp.exp(_CHANGE * jnp.clip(1 - jnp.max(share, initial=0), -1, 1)), LEAST_RADIUS, 1)
+    """The share of δ at which the error of the worst predicted cost would be tolerated, as near as one change comes to it.
+
+    E is taken as proportional to the radius: gradients that are wrong by their noise err in proportion to the length of a
+    step, √radius. Far below a limit much is tolerated.
+    """
+    tiny = jnp.finfo(error.dtype).tiny
+    wrong = jnp.max(jnp.maximum(error, 0) / jnp.maximum(tolerated**2, tiny), initial=0)
+    change = jnp.clip(-jnp.log(jnp.maximum(wrong, tiny)), -_SHRINK, _GROW)
+    return jnp.clip(before * jnp.exp(change), LEAST_RADIUS, 1)
 
 
 def after(
@@ -120,4 +131,7 @@ def after(
     and ē would grow until no policy could cost so little.
     """
     excess = jnp.where(out_of_reach, jnp.minimum(known.excess, jnp.maximum(before.excess, 0)), known.excess)
-    return known._replace(excess=excess, aimed=jnp.where(scale > 0, scale * (change + excess), 0))
+    memory = known.memory
+    if memory is not None:
+        memory = memory._replace(corrected=scale * excess)
+    return Expectation(excess, jnp.where(scale > 0, scale * (change + excess), 0), memory)

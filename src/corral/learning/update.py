@@ -112,7 +112,7 @@ def update(
     mean, se = estimate.over_episodes(sums, batch.present)
     cost, constrained, length = mean[1 : 1 + m], mean[1 + m : 1 + 2 * m], mean[-1]
 
-    samples, halves = _samples(batch, advantage, discount), None
+    samples, halves = _samples(batch, advantage, discount, config.largest_advantage), None
     if state.signal is not None:
         # A batch without any cost says nothing about how to pay less; what its advantages hold is the critic's error.
         silent = jnp.all(shaped == 0, axis=0)
@@ -217,10 +217,17 @@ def _centred(x: Float[Array, "n c"], valid: Bool[Array, " n"]) -> Float[Array, "
     return jnp.where(valid[:, None], x - masked_mean(x, valid), 0)
 
 
-def _samples(batch: Batch, advantage: Float[Array, "n c"], discount: Float[Array, "n m"]) -> Samples:
-    """Standardise the reward's advantages, centre the costs'."""
+def _samples(
+    batch: Batch, advantage: Float[Array, "n c"], discount: Float[Array, "n m"], largest: float = 0.0
+) -> Samples:
+    """Standardise the reward's advantages, which count up to `largest` times their mean size (0: as they are); centre the
+    costs', of which nothing is cut: a cost must never look smaller."""
     valid = batch.valid
     centred = _centred(advantage, valid)
+    if largest > 0:
+        most = largest * masked_mean(jnp.abs(centred[:, 0]), valid)
+        cut = _centred(jnp.clip(centred[:, :1], -most, most), valid)
+        centred = jnp.concatenate([cut, centred[:, 1:]], axis=1)
     std = jnp.sqrt(masked_mean(centred[:, 0] ** 2, valid))
     # Where nothing varies there is nothing to learn. A deviation that is NaN must stay so: the step is then refused.
     unit = jnp.where(std == 0, 0, centred[:, 0] / jnp.where(std == 0, 1, std))
