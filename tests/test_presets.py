@@ -89,4 +89,4 @@ def test_a_preset_takes_another_algorithm_and_keeps_a_calibration_that_was_asked
     assert preset("point-circle", "corral", TRPO()).algo == TRPO()
     assert preset("point-circle", "corral", CPO(0.25)).algo == CPO(0.25, memory=True, margin=0.2)
     assert preset("point-circle", "paper", CPO(0.25)).algo == CPO(0.25)
-    assert preset("point-circle", "corral", CPO(0.0)).algo == CPO(0.0, memory=False)
+    assert preset("point-circle", "corral", CPO(0.0)).algo == CPO(0.0, memory=False, margin=0.2)

@@ -118,8 +118,8 @@ def test_a_noisy_batch_is_believed_as_far_as_expectations_have_missed_before(upd
 def test_steps_are_shorter_while_predicted_costs_are_wrong(update, float64):
     """By hand, with d = 3, an expected cost e = 2 and Ĵ < 3: tolerated is 0.2 · 3 + (3 − 2) = 1.6, its square 2.56.
 
-    E ← E + ¼((J − e + ē)₊² − se² − E), a miss counts as at most three times what is tolerated; δ is multiplied by 2.56/E, but
-    by no less than e^−0.3 and no more than e^0.1, and E with it. The share of δ stays within [1/16, 1]."""
+    E ← E + ¼((J − e + ē)₊² − se² − E), a miss counts as at most three times what is tolerated; δ is multiplied by 2.56/E,
+    but by no less than e^−0.3 and no more than e^0.1, and E with it. The share of δ stays within [1/16, 1]."""
     known, problem = CPO(memory=True).init(1), make_problem()
 
     def after(radius, miss, se=0.0, error=0.0, corrected=0.0, comparable=True):

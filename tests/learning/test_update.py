@@ -277,8 +277,8 @@ def test_reward_advantages_are_standardised_and_cost_advantages_only_centred(con
 
 
 def test_advantages_of_the_reward_may_count_up_to_a_multiple_of_their_mean_size_and_those_of_costs_never():
-    """Four rows with advantages 0, 0, 0, −8 of everything: centred 2, 2, 2, −6, of mean size 3. With 1.5 times that −6 counts
-    as −4.5: centred again (mean 0.375) 1.625 three times and −4.875, whose ratio is what standardising keeps."""
+    """Four rows with advantages 0, 0, 0, −8 of everything: centred 2, 2, 2, −6, of mean size 3. With 1.5 times that −6
+    counts as −4.5: centred again (mean 0.375) 1.625 three times and −4.875, whose ratio is what standardising keeps."""
     batch = draw(learning_update.init(PENALISED, spec(1), jax.random.key(0)).policy, 1, seed=0)
     batch = batch._replace(valid=jnp.arange(ROWS) < 4)
     advantage = jnp.zeros((ROWS, 2)).at[3].set(-8.0)
