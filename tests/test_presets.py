@@ -57,7 +57,7 @@ def test_our_preset_is_the_same_for_all_environments_of_the_same_length(env):
     for other in ("point-gather", "humanoid-velocity", "Pendulum-v1"):
         for horizon in (15, 200, 1000):
             assert replace(preset(other, horizon=horizon), **same) == replace(preset(env, horizon=horizon), **same)
-    assert ours.algo == CPO(calibration=0.1, memory=True, margin=0.2)
+    assert ours.algo == CPO(calibration=0.1, memory=True, margin=0.2, reserve=0.5)
     assert ours.trust.honest
     assert not ours.shape_costs
     assert ours.networks.normalize_observations
@@ -87,6 +87,6 @@ def test_the_preset_of_0_1_adds_calibration_and_critics_that_see_time_and_little
 def test_a_preset_takes_another_algorithm_and_keeps_a_calibration_that_was_asked_for():
     assert preset("point-circle", "paper", PDO(1000.0)).algo == PDO(1000.0)
     assert preset("point-circle", "corral", TRPO()).algo == TRPO()
-    assert preset("point-circle", "corral", CPO(0.25)).algo == CPO(0.25, memory=True, margin=0.2)
+    assert preset("point-circle", "corral", CPO(0.25)).algo == CPO(0.25, memory=True, margin=0.2, reserve=0.5)
     assert preset("point-circle", "paper", CPO(0.25)).algo == CPO(0.25)
-    assert preset("point-circle", "corral", CPO(0.0)).algo == CPO(0.0, memory=False, margin=0.2)
+    assert preset("point-circle", "corral", CPO(0.0)).algo == CPO(0.0, memory=False, margin=0.2, reserve=0.5)

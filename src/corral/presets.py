@@ -43,11 +43,13 @@ def preset(env: str, name: Preset = "corral", algo: Algorithm | None = None, hor
     elif name == "corral-0.1":
         config = _first(config)
     if name != "paper" and isinstance(config.algo, CPO):
-        given = config.algo
+        given, ours = config.algo, name == "corral"
         calibration = 0.1 if given.calibration is None else given.calibration
-        memory = calibration > 0 if given.memory is None and name == "corral" else given.memory
-        margin = 0.2 if given.margin is None and name == "corral" else given.margin
-        config = replace(config, algo=replace(given, calibration=calibration, memory=memory, margin=margin))
+        memory = calibration > 0 if given.memory is None and ours else given.memory
+        margin = 0.2 if given.margin is None and ours else given.margin
+        reserve = 0.5 if given.reserve is None and ours else given.reserve
+        algo = replace(given, calibration=calibration, memory=memory, margin=margin, reserve=reserve)
+        config = replace(config, algo=algo)
     return config
 
 

@@ -165,6 +165,20 @@ def test_a_margin_aims_standard_errors_below_the_limit(update, float64):
     np.testing.assert_allclose(step.effective_limit, 3 - 2 * 0.25)
 
 
+def test_a_reserve_leaves_its_share_of_the_room_below_a_limit_unused(update, float64):
+    """At J = 2.99, d = 3 and a reserve of 0.6 the step may add 0.004, as with d = 2.994; above its limit nothing changes."""
+    none, problem = CPO().init(1), make_problem()
+    _, kept = update(CPO(reserve=0.6), none, problem, standing(2.99, 3.0))
+    _, lower = update(CPO(), none, problem, standing(2.99, 2.994))
+    _, plain = update(CPO(), none, problem, standing(2.99, 3.0))
+    assert plain.case == kept.case == Case.BOUNDARY
+    np.testing.assert_allclose(kept.theta, lower.theta, rtol=1e-9)
+    assert kept.promised[0] <= 0.004 < plain.promised[0]
+    _, above = update(CPO(reserve=0.6), none, problem, standing(3.01, 3.0))
+    _, same = update(CPO(), none, problem, standing(3.01, 3.0))
+    np.testing.assert_array_equal(above.theta, same.theta)
+
+
 def test_without_calibration_cpo_forgets_what_was_realised(update, float64):
     state, step = update(CPO(), CPO().init(1), make_problem(), standing(1.0, 3.0, 5.0))
     assert state.excess[0] == 0

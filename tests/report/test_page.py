@@ -144,7 +144,7 @@ def test_the_table_sorts_and_marks_what_is_over_its_limit(page):
 
 
 def test_settings_show_what_differs_and_everything_on_demand(page):
-    own = ("name", "calibration", "memory", "margin", "hysteresis", "lower")  # of CPO, which PDO lacks
+    own = ("name", "calibration", "memory", "margin", "reserve", "hysteresis", "lower")  # of CPO, which PDO lacks
     differing = [*(f"algo.{name}" for name in own), "shape_costs"]
     assert page.texts("#settings tbody th code") == differing
     page.click("#all")

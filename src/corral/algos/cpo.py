@@ -14,11 +14,15 @@ with a **memory** a noisy batch is not believed all that it says, and steps are 
 **The margin** (ours, off in the paper's settings) aims at d − ē − z·(standard error of J_C), so that J_C is under d with the
 confidence that z stands for in each batch, instead of on average.
 
+**The reserve** (ours, off in the paper's settings) leaves a share of the room below a limit unused in each update, as a
+control barrier does: c is (1 − reserve)(J_C − d) where that is negative. A cost that counts how often something is exceeded
+rises faster than its gradient says; with a reserve it comes to the limit from below instead of through it.
+
 **Hysteresis** (off by default). After a violation the step reduces costs only, until they are below a share of the limits.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -59,18 +63,21 @@ class CPO(Algorithm):
     margin: float | None = field(default=None, metadata={"saved_as": 0.0})
     """z: aim this many standard errors of the mean cost below the limit (1.64: for 95% of the batches). None leaves it to
     the preset: 0 in `paper`, 0.2 in `corral`."""
+    reserve: float | None = field(default=None, metadata={"saved_as": 0.0})
+    """The share of the room below a limit that an update leaves unused. None leaves it to the preset: 0 in `paper`, 0.5 in
+    `corral`."""
     hysteresis: bool = False
     """After a violation, reduce costs only, until they are below the share `lower` of their limits."""
     lower: float = 0.8
     """That share, with hysteresis."""
 
     def check(self) -> None:
-        """Refuse a rate outside [0, 1], a margin outside [0, 10] and a share outside (0, 1]."""
-        if self.calibration is not None:
-            require_in("algo.calibration", self.calibration, 0, 1)
+        """Refuse rates and shares outside [0, 1], and a margin outside [0, 10]."""
+        for name, most in (("calibration", 1), ("margin", 10), ("reserve", 1)):
+            value = getattr(self, name)
+            if value is not None:
+                require_in(f"algo.{name}", value, 0, most)
         require(not (self.memory and self.calibration == 0), "algo.memory needs algo.calibration above 0")
-        if self.margin is not None:
-            require_in("algo.margin", self.margin, 0, 10)
         require_in("algo.lower", self.lower, 0, 1, closed="(]")
 
     def init(self, m: int) -> State:
@@ -80,14 +87,14 @@ class CPO(Algorithm):
 
     def update(self, state: State, local: Local, constraints: ConstraintValues) -> tuple[State, Step]:
         """One CPO step."""
-        rate: Any = 0.0 if self.calibration is None else self.calibration
+        rate, margin, reserve = (0.0 if x is None else x for x in (self.calibration, self.margin, self.reserve))
         before = Expectation(*state[:3])
         value, se, known = calibration.meet(before, constraints, rate)
         if known.memory is not None:
             local = local._replace(radius=known.memory.radius)
-        margin: Any = 0.0 if self.margin is None else self.margin
         limit = constraints.limit - known.excess - margin * se
         c = value - limit
+        c = jnp.where(c < 0, (1 - reserve) * c, c)
 
         objective = surrogates.unit(len(c))
         here = surrogates.judged(local, objective, constrained=True)
@@ -95,25 +102,14 @@ class CPO(Algorithm):
         solution = dual.solve(problem.q, problem.r, problem.S, c, local.delta)
         # From outside the limits even the best feasible step may have to give up reward, so no gain is asked of it.
         recovering = solution.case >= Case.FEASIBLE_RECOVERY
-        z = problem.coordinates(solution)
-        # A violation is the distance c_i/‖b_i‖ to the constraint's boundary. Where no step keeps all constraints, the
-        # largest violation shrinks; others may grow for it, but not beyond what the largest was.
-        size = jnp.sqrt(jnp.diagonal(problem.S))
-        largest = jnp.max(jnp.where(size > 0, c / jnp.where(size > 0, size, 1), -jnp.inf), initial=-jnp.inf)
-        allowed = jnp.where(solution.case == Case.CONTRADICTORY, largest * size - c, -c)
-        repaired = state.repaired
+        z, allowed, repaired = problem.coordinates(solution), recovery.allowed(problem, solution, c), state.repaired
         if repaired is not None:
             aim = constraints._replace(limit=limit)
-            repaired = recovery.repaired(repaired, aim, self.lower)
-            way, back = recovery.cost_only(problem, aim, repaired, self.lower, local.delta)
-            z = jnp.where(jnp.any(repaired), back, z)
-            case = jnp.where(way.case == Case.NOT_FINITE, way.case, Case.RECOVERY)
+            repaired, solution, z = recovery.instead(problem, aim, repaired, self.lower, local.delta, solution)
             allowed, recovering = jnp.where(repaired, 0, allowed), recovering | jnp.any(repaired)
-            solution = solution._replace(case=jnp.where(jnp.any(repaired), case, solution.case))
         correction = here.correction(z)
         finite = solution.case != Case.NOT_FINITE
-        step, allowed = problem.basis @ z, jnp.maximum(allowed, 0)
-        found = surrogates.search(local, step, objective, allowed, recovering, correction, known=finite)
+        found = surrogates.search(local, problem.basis @ z, objective, allowed, recovering, correction, known=finite)
         out_of_reach = (solution.case >= Case.RECOVERY) & (c > 0)
         taken = jnp.where(found.accepted, found.scale, 0)
         known = calibration.after(known, before, problem.D.T @ z, taken, out_of_reach)

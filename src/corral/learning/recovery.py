@@ -7,7 +7,35 @@ from jaxtyping import Array, Bool, Float
 
 from corral.learning.surrogates import ConstraintValues
 from corral.trust_region import dual
+from corral.trust_region.dual import Case
 from corral.trust_region.subspace import Restricted
+
+
+def allowed(problem: Restricted, solution: dual.Solution, c: Float[Array, " m"]) -> Float[Array, " m"]:
+    """What a step may add to each cost with excess c: what is left below its limit, or nothing.
+
+    Where no step keeps all constraints, the largest violation shrinks; others may grow for it, but not beyond what the
+    largest was. A violation is the distance cᵢ/‖bᵢ‖ to the constraint's boundary.
+    """
+    size = jnp.sqrt(jnp.diagonal(problem.S))
+    largest = jnp.max(jnp.where(size > 0, c / jnp.where(size > 0, size, 1), -jnp.inf), initial=-jnp.inf)
+    return jnp.maximum(jnp.where(solution.case == Case.CONTRADICTORY, largest * size - c, -c), 0)
+
+
+def instead(
+    problem: Restricted,
+    constraints: ConstraintValues,
+    before: Bool[Array, " m"],
+    lower: Any,
+    delta: Any,
+    solution: dual.Solution,
+) -> tuple[Bool[Array, " m"], dual.Solution, Float[Array, " k"]]:
+    """Which costs are being repaired now, and the solution and its coordinates: while there are any, a `cost_only` step."""
+    now = repaired(before, constraints, lower)
+    way, back = cost_only(problem, constraints, now, lower, delta)
+    case = jnp.where(way.case == Case.NOT_FINITE, way.case, Case.RECOVERY)
+    found = solution._replace(case=jnp.where(jnp.any(now), case, solution.case))
+    return now, found, jnp.where(jnp.any(now), back, problem.coordinates(solution))
 
 
 def lowered(limit: Float[Array, " m"], lower: Any) -> Float[Array, " m"]:
