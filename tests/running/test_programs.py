@@ -170,9 +170,9 @@ def test_every_number_of_cpo_changes_the_policy_without_a_new_program():
     own = run.inputs()
     for name, value in own.items():
         other, _ = run(**{name: jax.tree.map(lambda v: 0.93 * v, value)})
-        if name in ("algo.calibration", "algo.lower"):
-            # The shaping has just begun, so what was aimed at and what was realised cannot be compared yet; and nobody asked
-            # for hysteresis.
+        if name in ("algo.calibration", "algo.reserve", "algo.lower"):
+            # The shaping has just begun, so what was aimed at and what was realised cannot be compared yet; there is no room
+            # below the limit to keep a share of; and nobody asked for hysteresis.
             np.testing.assert_array_equal(theta(other), theta(new))
         else:
             assert np.max(np.abs(theta(other) - theta(new))) > 1e-5, name
