@@ -41,17 +41,21 @@ def certify(
 ) -> Certificate:
     """Certify, or refute, that a policy keeps its limits, from fresh episodes of it.
 
-    `policy` is the folder of a run or a policy file. All bounds on expected costs hold together with probability
-    `confidence`. `episodes` is their number, 10,000 by default; with `until_certain` it is the most there may be
-    (100,000 by default), and sampling stops as soon as every constraint is decided. `max_step_cost` is the largest cost
-    of a step, one number or one for each constraint, where the environment does not state it. `return_range` is the
-    least and the largest return of an episode, if known. `best_of` is K where this policy is to be the best of K
-    certified ones. `stream` numbers independent sets of episodes. `env` is needed where the policy was trained on an
-    environment that has no name.
+    `policy` is the folder of a run or a policy file. All upper bounds on expected costs hold together with probability
+    `confidence`, and so do all lower bounds. `episodes` is their number, 10,000 by default; with `until_certain` it is
+    the most there may be (100,000 by default), and sampling stops as soon as every constraint is decided.
+    `max_step_cost` is the largest cost of a step, one number or one for each constraint, where the environment does not
+    state it. `return_range` is the least and the largest return of an episode, if known. `best_of` is K where this
+    policy is to be the best of K certified ones. `stream` numbers independent sets of episodes. `env` is needed where
+    the policy was trained on an environment that has no name.
     """
     most = episodes if episodes is not None else 100_000 if until_certain else 10_000
     require(most >= 2, f"episodes must be at least 2, got {most}")
     require_in("confidence", confidence, 0, 1, closed="()")
+    if return_range is not None:
+        least, largest = return_range
+        fits = math.isfinite(least) and math.isfinite(largest) and least < largest
+        require(fits, f"return_range must be two finite numbers, the smaller one first, got {least:g} and {largest:g}")
     require(0 <= stream < 2**31, f"stream must lie in [0, 2^31), got {stream}")
     with open_sampler(Path(policy), env) as sampler:
         subject = load_subject(Path(policy), sampler.spec)
@@ -60,7 +64,7 @@ def certify(
         )
         ranges = ranges_of(subject, max_step_cost)
         alpha = certificate.alpha_of(confidence, len(ranges), best_of)
-        seen = Seen(subject, ranges, alpha, until_certain)
+        seen = Seen(subject, ranges, alpha, until_certain, stream, None if return_range is None else return_range[0])
         try:
             for sums, broken in portions(sampler, subject, ranges, stream, most, deterministic):
                 seen.add(sums, broken)
@@ -95,7 +99,7 @@ def _certificate(
         verdict=certificate.overall(statements),
         confidence=confidence,
         constraints=statements,
-        earned=_earned(seen, 1 - confidence, return_range),
+        earned=_earned(seen, certificate.alpha_of(confidence, 1, best_of), return_range),
         policy={
             "file": str(subject.source.resolve()),
             "sha256": hashlib.sha256(subject.source.read_bytes()).hexdigest(),
