@@ -219,6 +219,16 @@ def test_a_cost_that_is_not_a_number_is_an_error(tmp_path):
         corral.certify(policy_file(tmp_path), env=Priced(sign=float("nan")), episodes=100)
 
 
+def test_a_return_outside_of_its_range_is_named(tmp_path):
+    with pytest.raises(CorralError, match=r"an episode had a return of 1, outside of the return_range 2 210"):
+        corral.certify(policy_file(tmp_path), env=Priced(), episodes=100, return_range=(2.0, 210.0))
+
+
+def test_the_best_of_less_than_one_policy_is_refused(tmp_path):
+    with pytest.raises(CorralError, match="best_of must be at least 1, got 0"):
+        corral.certify(tmp_path / "never opened.npz", best_of=0)
+
+
 @pytest.mark.parametrize("ends", [(5.0, 1.0), (1.0, 1.0), (0.0, float("inf")), (float("nan"), 1.0)])
 def test_a_range_of_returns_that_is_none_is_refused_before_any_episode(ends, tmp_path):
     with pytest.raises(CorralError, match="return_range must be two finite numbers, the smaller one first"):

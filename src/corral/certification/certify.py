@@ -56,6 +56,7 @@ def certify(
         least, largest = return_range
         fits = math.isfinite(least) and math.isfinite(largest) and least < largest
         require(fits, f"return_range must be two finite numbers, the smaller one first, got {least:g} and {largest:g}")
+    require(best_of >= 1, f"best_of must be at least 1, got {best_of}")
     require(0 <= stream < 2**31, f"stream must lie in [0, 2^31), got {stream}")
     with open_sampler(Path(policy), env) as sampler:
         subject = load_subject(Path(policy), sampler.spec)
@@ -125,9 +126,13 @@ def _earned(seen: Seen, alpha: float, ends: tuple[float, float] | None) -> dict[
     """The mean return seen, and lower bounds, each with its own confidence."""
     returns = seen.returns
     half = -math.inf if seen.anytime else bounds.lower_quantile(returns, 0.5, alpha)
-    low = None if ends is None else bounds.lower_mean(returns, ends[1], alpha, least=ends[0], anytime=seen.anytime)
-    found = {"mean": float(returns.mean()), "half_reach": half if math.isfinite(half) else None, "low": low}
-    return found
+    low = None
+    if ends is not None:
+        for found in (returns.min(), returns.max()):
+            said = f"outside of the return_range {ends[0]:g} {ends[1]:g}"
+            require(bool(ends[0] <= found <= ends[1]), f"an episode had a return of {found:g}, {said}")
+        low = bounds.lower_mean(returns, ends[1], alpha, least=ends[0], anytime=seen.anytime)
+    return {"mean": float(returns.mean()), "half_reach": half if math.isfinite(half) else None, "low": low}
 
 
 def _assumptions(statements: tuple[Statement, ...], seen: Seen) -> tuple[str, ...]:
