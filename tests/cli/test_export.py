@@ -85,6 +85,7 @@ def test_a_folder_for_the_hub_has_a_card_a_config_the_weights_and_the_certificat
     assert (hub / "model.npz").read_bytes() == (run / "policy.npz").read_bytes()
     assert main(["certify", "--check", str(hub / "certificate.json"), str(hub / "model.npz")]) == 0
     assert "with actions that are drawn" in card
+    assert "action = policy(observation, deterministic=False)" in card  # those that were certified
     # The certificate is about drawn actions: a model goes without it unless it draws as well.
     asked = ["export", str(run), str(hub), "--certificate", str(tmp_path / "c.json")]
     for flags, carried in (([], False), (["--sampled"], True)):

@@ -45,6 +45,8 @@ def _card(policy: Policy, algorithm: str, measured: Mapping[str, float], certifi
         f"- {c['name']}: {c['description'] or 'cost'}, limit {c['limit']:g} per episode" for c in constraints
     )
     sure = _certified(json.loads(certificate)) if certificate else "No certificate was exported with this policy."
+    drawn = certificate is not None and json.loads(certificate)["policy"]["actions"] == "drawn"
+    ask = "policy(observation, deterministic=False)  # drawn, as certified" if drawn else "policy(observation)"
     # JSON is YAML: the Hub reads the header all the same.
     return f"""---
 {_yaml(header)}---
@@ -62,7 +64,7 @@ limits:
 import corral.policy
 
 policy = corral.policy.load("{WEIGHTS}")  # NumPy only
-action = policy(observation)
+action = {ask}
 ```
 
 SHA-256 of `{WEIGHTS}`: `{policy.sha256}`
