@@ -215,8 +215,24 @@ def test_a_step_that_costs_what_is_stated_passes_though_single_precision_rounds_
 
 
 def test_a_cost_that_is_not_a_number_is_an_error(tmp_path):
-    with pytest.raises(CorralError, match="a step of c in priced cost"):
+    with pytest.raises(CorralError, match="priced handed out nan as costs at step 0 of an episode"):
         corral.certify(policy_file(tmp_path), env=Priced(sign=float("nan")), episodes=100)
+
+
+class Lost(Priced):
+    """The same, whose state is no number after two steps, which its cost does not show: NaN is over no threshold."""
+
+    def step(self, state, action):
+        state, out = super().step(state, action)
+        lost = state.t > 1
+        return state, out._replace(obs=jnp.where(lost, jnp.nan, out.obs), costs=jnp.where(lost, 0.0, out.costs))
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+def test_a_state_that_is_no_number_is_an_error_where_its_costs_look_small(on_host, tmp_path):
+    env = VectorEnv(Lost(), 4) if on_host else Lost()
+    with pytest.raises(CorralError, match="priced handed out nan as observation at step 2 of an episode"):
+        corral.certify(policy_file(tmp_path), env=env, episodes=40)
 
 
 def test_a_return_outside_of_its_range_is_named(tmp_path):

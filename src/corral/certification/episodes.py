@@ -17,7 +17,7 @@ from corral.certificates.certificate import Statement
 from corral.certification.subject import Range, Subject
 from corral.envs.contract import EnvSpec
 from corral.errors import require
-from corral.evaluation import totals
+from corral.evaluation import refuse_non_finite, totals
 from corral.rollout.sampler import Sampler
 
 STREAM = 2**31 - 3
@@ -43,6 +43,7 @@ def portions(
         count = min(size, most - start)
         key = stream_key(subject.seed, stream, portion)
         batch = jax.device_get(sampler.episodes(subject.policy, key, count, deterministic))
+        refuse_non_finite(subject.spec, batch)
         _require_in_range(subject.spec, ranges, np.asarray(batch.costs)[np.asarray(batch.valid)])
         sums = totals(batch, gamma)
         require(len(sums) == count, f"{subject.spec.name} played {len(sums)} episodes of {count}")
@@ -53,10 +54,6 @@ def _require_in_range(spec: EnvSpec, ranges: list[Range], costs: Float[np.ndarra
     """Refuse a step whose cost is not what the bounds rest on; clipped, it would make a cost look smaller."""
     for k, (constraint, allowed) in enumerate(zip(spec.constraints, ranges, strict=True)):
         own = costs[:, k]
-        require(
-            bool(np.all(np.isfinite(own))),
-            f"a step of {constraint.name} in {spec.name} cost {own[~np.isfinite(own)][:1]}",
-        )
         most, least = float(own.max(initial=0)), float(own.min(initial=0))
         require(
             most <= allowed.step,
