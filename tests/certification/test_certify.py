@@ -115,6 +115,14 @@ def test_the_same_stream_gives_the_same_episodes_and_another_stream_others(tmp_p
     assert first.costs == second.costs != other.costs
 
 
+def test_a_certificate_names_the_versions_of_the_simulators_too(tmp_path):
+    import mujoco
+
+    versions = corral.certify(policy_file(tmp_path), env=Priced(), episodes=10).versions
+    assert set(versions) == {"corral", "jax", "numpy", "python", "gymnasium", "mujoco"}
+    assert versions["mujoco"] == mujoco.__version__
+
+
 def test_the_best_of_k_has_a_wider_bound(tmp_path):
     path = policy_file(tmp_path)
     one, best = (corral.certify(path, env=Priced(), episodes=1000, best_of=k).constraints[0].high for k in (1, 10))

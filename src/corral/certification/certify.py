@@ -2,8 +2,10 @@
 
 import hashlib
 import math
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +117,7 @@ def _certificate(
             "seed": subject.seed,
             "stream": stream,
         },
-        versions=standalone.versions(),
+        versions=standalone.versions() | _engines(),
         assumptions=_assumptions(statements, seen),
         costs={c.name: costs[:, k].tolist() for k, c in enumerate(spec.constraints)},
         made=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -149,6 +151,11 @@ def _assumptions(statements: tuple[Statement, ...], seen: Seen) -> tuple[str, ..
     if seen.broken:
         told.append(f"{seen.broken} episodes whose simulation broke count as the costliest there can be")
     return tuple(told)
+
+
+def _engines() -> dict[str, str]:
+    """The versions of the simulators and environments' packages that this process has imported."""
+    return {name: metadata.version(name) for name in ("gymnasium", "mujoco") if name in sys.modules}
 
 
 def _engine(sampler: Sampler) -> str:
