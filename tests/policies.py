@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from corral.config import Networks
-from corral.envs.contract import Box, ConstraintSpec, Discrete, EnvSpec
+from corral.envs.contract import Box, ConstraintSpec, Discrete, EnvSpec, MultiDiscrete
 from corral.learning import networks
 
 LIMITS = (ConstraintSpec("speed", 25.0, largest=1000.0),)
@@ -15,6 +15,8 @@ KINDS = {
     "box": EnvSpec("box", 5, Box(3), 10, LIMITS),
     "bounded box": EnvSpec("bounded", 5, Box(4, (-2.0, 0.0, -INF, -INF), (2.0, 1.0, 3.0, INF), (2, 2)), 10, LIMITS),
     "discrete": EnvSpec("discrete", 5, Discrete(4, start=2), 10),
+    "choices": EnvSpec("choices", 5, MultiDiscrete((3, 1, 2)), 10),
+    "shaped choices": EnvSpec("shaped", 5, MultiDiscrete((3, 2, 2, 4), (1, 0, 0, -2), (2, 2)), 10),
 }
 
 

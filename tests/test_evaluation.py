@@ -143,6 +143,21 @@ def test_discounted_costs_are_judged_discounted(run):
     assert found.verdict == "open"  # five episodes that all cost the same, of at most 2
 
 
+class Lost(Coins):
+    """The same, whose observation is no number after the first toss; an action that is none costs nothing."""
+
+    def step(self, state, action):
+        state, out = super().step(state, action)
+        return state, out._replace(obs=jnp.full(2, jnp.nan))
+
+
+def test_an_observation_that_is_no_number_is_an_error_where_its_costs_look_small(run, monkeypatch):
+    monkeypatch.setattr(make, "from_config", lambda config, threads=None: make.sampler(Lost()))
+    checkpoint.save(run / "checkpoints", 1, LIKE, {})
+    with pytest.raises(CorralError, match="coins handed out nan as observation at step 1 of an episode"):
+        evaluate.evaluate(run, episodes=50)
+
+
 def test_an_unfinished_run_is_judged_by_its_newest_checkpoint(run):
     with pytest.raises(CorralError, match=r"holds no policy yet: neither policy\.npz nor a checkpoint"):
         evaluate.evaluate(run, episodes=5)

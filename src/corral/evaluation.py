@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from corral.config import Config
 from corral.envs.contract import EnvSpec
-from corral.errors import brief, require
+from corral.errors import CorralError, brief, require
 from corral.learning import update
 from corral.learning.estimate import Batch
 from corral.learning.networks import Policy
@@ -32,6 +32,7 @@ from corral.running.given import Constraint, given
 SURE = 0.975
 """Probability from which a limit counts as met, and one minus that from which it counts as broken."""
 
+_LAST = "the last observation"
 _STEPS = 200_000  # sampled at once at most, which bounds memory
 
 
@@ -130,10 +131,27 @@ def _sample(
     found: list[np.ndarray] = []
     for portion, start in enumerate(range(0, episodes, most)):
         count = min(most, episodes - start)
-        batch = sampler.episodes(policy, jax.random.fold_in(key, portion), count, deterministic)
-        found.append(totals(jax.device_get(batch), gamma))
+        batch = jax.device_get(sampler.episodes(policy, jax.random.fold_in(key, portion), count, deterministic))
+        refuse_non_finite(sampler.spec, batch)
+        found.append(totals(batch, gamma))
         progress(start + count)
     return np.concatenate(found)
+
+
+def refuse_non_finite(spec: EnvSpec, batch: Batch) -> None:
+    """Raise an error that names the value if the environment handed out NaN or infinity.
+
+    From a state that is no number follow costs that mean nothing: x > limit is false where x is NaN, so they look small.
+    """
+    steps, ends = np.asarray(batch.valid), np.asarray(batch.truncated)
+    fields = {"observation": batch.obs, "reward": batch.reward, "costs": batch.costs, _LAST: batch.final_obs}
+    for name, field in fields.items():
+        values, seen = np.asarray(field), ends if name == _LAST else steps
+        bad = seen & ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
+        if bad.any():
+            row = values[np.argmax(bad)].ravel()
+            step = "" if seen is ends else f" at step {int(np.asarray(batch.t)[np.argmax(bad)])} of an episode"
+            raise CorralError(f"{spec.name} handed out {row[~np.isfinite(row)][0]} as {name}{step}")
 
 
 def totals(batch: Batch, gamma: Float[np.ndarray, " m"]) -> Float[np.ndarray, "e columns"]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from toys import TINY
@@ -76,12 +77,21 @@ def test_a_folder_for_the_hub_has_a_card_a_config_the_weights_and_the_certificat
     said = dict(line.split(": ", 1) for line in header.strip().split("\n"))
     metrics = json.loads(said["model-index"])[0]["results"][0]["metrics"]
     assert {m["name"] for m in metrics} == {"mean_reward", "mean_cost_bombs", "cost_bombs_at_most"}
-    assert "**Certified** with confidence 0.95, from 400 fresh episodes" in (hub / "README.md").read_text()
+    card = (hub / "README.md").read_text()
+    assert "**Certified** with confidence 0.95, from 400 fresh episodes" in card
+    assert "bombs at most" in card
+    assert "between" not in card  # the confidence is that of one bound, not of two together
     assert json.loads((hub / "config.json").read_text())["env"]["name"] == "point-gather"
     assert (hub / "model.npz").read_bytes() == (run / "policy.npz").read_bytes()
     assert main(["certify", "--check", str(hub / "certificate.json"), str(hub / "model.npz")]) == 0
-    props = {p.key: p.value for p in onnx.load(hub / "model.onnx").metadata_props}
-    assert json.loads(props["corral.certificate"])["verdict"] == "certified"
+    assert "with actions that are drawn" in card
+    assert "action = policy(observation, deterministic=False)" in card  # those that were certified
+    # The certificate is about drawn actions: a model goes without it unless it draws as well.
+    asked = ["export", str(run), str(hub), "--certificate", str(tmp_path / "c.json")]
+    for flags, carried in (([], False), (["--sampled"], True)):
+        assert main(asked + flags) == 0
+        props = {p.key: p.value for p in onnx.load(hub / "model.onnx").metadata_props}
+        assert ("corral.certificate" in props) == carried
 
 
 def test_a_certificate_of_another_policy_does_not_go_with_it(tmp_path, capsys):
@@ -99,9 +109,30 @@ def test_a_certificate_of_another_policy_does_not_go_with_it(tmp_path, capsys):
     assert not (tmp_path / "p.onnx").exists()
 
 
+def test_a_model_does_not_carry_a_certificate_about_other_actions_than_it_takes(tmp_path, capsys):
+    run, target = made(tmp_path / "run"), tmp_path / "p.onnx"
+    for name, most_likely in (("drawn", False), ("most likely", True)):
+        save(certify(run, episodes=400, deterministic=most_likely), tmp_path / f"{name}.json")
+        ask = ["export", str(run), str(target), "--certificate", str(tmp_path / f"{name}.json")]
+        right, wrong = ([], ["--sampled"]) if most_likely else (["--sampled"], [])
+        assert main(ask + wrong) == 2
+        assert f"is about actions that are {name}" in capsys.readouterr().err
+        assert not target.exists()
+        assert main(ask + right) == 0
+        target.unlink()
+
+
 def test_a_network_of_one_s_own_is_refused_in_plain_words(tmp_path, capsys):
     with make.from_config(Config("point-gather")) as sampler:
         spec = sampler.spec
-    net = eqx.nn.MLP(spec.observation_size, spec.action.size, 4, 1, key=jax.random.key(0))
+    net = eqx.nn.MLP(spec.observation_size, spec.action.size, 4, 1, jnp.sin, key=jax.random.key(0))
     assert main(["export", str(made(tmp_path / "run", net=net)), str(tmp_path / "p.onnx")]) == 2
     assert "a network of your own, MLP, whose code is not in the file" in capsys.readouterr().err
+
+
+def test_a_fully_connected_network_of_one_s_own_becomes_a_checked_model(tmp_path, capsys):
+    with make.from_config(Config("point-gather")) as sampler:
+        spec = sampler.spec
+    net = eqx.nn.MLP(spec.observation_size, spec.action.size, 4, 2, jax.nn.silu, key=jax.random.key(0))
+    assert main(["export", str(made(tmp_path / "run", net=net)), str(tmp_path / "p.onnx"), "--sampled", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["difference"] <= 1e-5

@@ -20,7 +20,6 @@ from toys import BASE, Walk
 import corral
 import corral.policy
 from corral.config import Networks
-from corral.envs.contract import Discrete
 from corral.errors import CorralError
 from corral.learning import distributions, networks
 from corral.policy import archive, members
@@ -38,7 +37,7 @@ def test_numpy_acts_as_jax_does(kind, activation, normalised, tmp_path):
     loaded = corral.policy.load(tmp_path / "p.npz")
     z = policy(jnp.asarray(obs))
     noise = np.asarray(distributions.noise(z, jax.random.key(5)))
-    expected = np.asarray(z.logits if isinstance(z, distributions.Categorical) else z.mean)
+    expected = np.asarray(z.mean if isinstance(z, distributions.Gaussian) else z.logits)
     scale = np.maximum(1, np.abs(expected).max())
     np.testing.assert_allclose(loaded.output(obs) / scale, expected / scale, atol=1e-6)
     for own, jaxs in (
@@ -47,7 +46,7 @@ def test_numpy_acts_as_jax_does(kind, activation, normalised, tmp_path):
     ):
         outside = spec.action.outside(np.asarray(jaxs))
         assert own.shape == outside.shape
-        if spec.action.size == 4 and isinstance(spec.action, Discrete):
+        if loaded.choices is not None:
             assert np.mean(own == outside) > 0.98  # two logits may be equal up to rounding
         else:
             np.testing.assert_allclose(own / scale, outside / scale, atol=1e-6)
@@ -62,8 +61,8 @@ def test_python_alone_acts_as_numpy_does(kind, activation, normalised, tmp_path)
     standalone.write(tmp_path / "p.npz", policy, KINDS[kind], sizes, None)
     loaded = corral.policy.load(tmp_path / "p.npz")
     with_numpy, alone = loaded(obs), np.asarray([loaded.act(row.tolist()) for row in obs])
-    if loaded.discrete:
-        assert np.mean(with_numpy == alone) > 0.98  # two logits may be equal up to rounding
+    if loaded.choices is not None:
+        assert np.mean(with_numpy.reshape(alone.shape) == alone) > 0.98  # two logits may be equal up to rounding
     else:
         scale = np.maximum(1, np.abs(with_numpy).max())
         np.testing.assert_allclose(with_numpy.reshape(len(obs), -1) / scale, alone / scale, atol=1e-6)
@@ -91,6 +90,37 @@ def test_python_alone_refuses_what_has_no_action(tmp_path):
         loaded.act([1.0] * 4)
     with pytest.raises(CorralError, match="no action for this observation"):
         loaded.act([float("nan")] * 5)
+
+
+def test_an_observation_without_an_action_is_refused_and_not_answered_with_the_first_choice(tmp_path):
+    """argmax takes the first of several NaN for the largest."""
+    for kind in KINDS:
+        policy, sizes = made(KINDS[kind])
+        standalone.write(tmp_path / "p.npz", policy, KINDS[kind], sizes, None)
+        loaded = corral.policy.load(tmp_path / "p.npz")
+        obs = np.ones((2, 5), np.float32)
+        obs[1, 3] = np.nan
+        assert np.isfinite(loaded(obs[0])).all()
+        with pytest.raises(CorralError, match="no action for this observation"):
+            loaded(obs)
+
+
+def test_several_choices_draw_each_place_by_its_own_probabilities(tmp_path):
+    """20,000 draws at one observation: frequencies of each place, and that two places are independent."""
+    spec = KINDS["shaped choices"]
+    policy, sizes = made(spec)
+    standalone.write(tmp_path / "p.npz", policy, spec, sizes, None)
+    loaded, obs = corral.policy.load(tmp_path / "p.npz"), np.ones(5, np.float32)
+    drawn = loaded(np.tile(obs, (20_000, 1)), deterministic=False, random=np.random.default_rng(6))
+    assert drawn.shape == (20_000, 2, 2)
+    counted = drawn.reshape(-1, 4) - np.array(spec.action.start)
+    ends = np.cumsum(spec.action.sizes)[:-1]
+    chances = [np.exp(part) / np.exp(part).sum() for part in np.split(loaded.output(obs), ends)]
+    for place, expected in enumerate(chances):
+        found = np.bincount(counted[:, place], minlength=len(expected)) / len(drawn)
+        np.testing.assert_allclose(found, expected, atol=0.02)
+    both = np.mean((counted[:, 1] == 0) & (counted[:, 2] == 0))
+    assert both == pytest.approx(chances[1][0] * chances[2][0], abs=0.02)
 
 
 def test_a_file_in_another_layout_is_read_with_numpy(tmp_path):
@@ -203,11 +233,52 @@ def test_an_altered_file_is_refused_whichever_byte_it_is(tmp_path):
 
 
 def test_a_network_of_the_user_s_own_is_refused_in_plain_words(tmp_path):
-    spec, net = KINDS["box"], eqx.nn.MLP(5, 3, 4, 1, key=jax.random.key(0))
+    spec, net = KINDS["box"], eqx.nn.MLP(5, 3, 4, 1, jnp.sin, key=jax.random.key(0))
     policy = networks.make_policy(spec, Networks(), jax.random.key(0), net)
     standalone.write(tmp_path / "p.npz", policy, spec, Networks(), None)
     with pytest.raises(CorralError, match="a network of your own, MLP, whose code is not in the file"):
         corral.policy.load(tmp_path / "p.npz")
+
+
+FULLY_CONNECTED = {
+    "MLP": lambda key: eqx.nn.MLP(5, 3, 4, 2, jnp.tanh, key=key),
+    "MLP as it comes, without biases": lambda key: eqx.nn.MLP(
+        5, 3, 4, 1, use_bias=False, use_final_bias=False, key=key
+    ),
+    "Sequential": lambda key: eqx.nn.Sequential(
+        [eqx.nn.Linear(5, 6, key=key), eqx.nn.Lambda(jax.nn.swish), eqx.nn.Linear(6, 3, key=key)]
+    ),
+    "a single layer": lambda key: eqx.nn.Sequential([eqx.nn.Linear(5, 3, key=key)]),
+}
+
+
+@pytest.mark.parametrize("name", FULLY_CONNECTED)
+def test_a_fully_connected_network_of_the_user_s_own_needs_no_code(name, tmp_path):
+    spec, obs, sizes = KINDS["box"], observations(), Networks(normalize_observations=True)
+    policy = networks.make_policy(spec, sizes, jax.random.key(0), FULLY_CONNECTED[name](jax.random.key(1)))
+    seen = networks.Normalizer(jnp.ones(5), jnp.arange(1.0, 6), jnp.asarray(4.0))
+    policy = eqx.tree_at(lambda p: p.normalizer, policy, seen)
+    standalone.write(tmp_path / "p.npz", policy, spec, sizes, None)
+    loaded = corral.policy.load(tmp_path / "p.npz")
+    expected = np.asarray(policy(jnp.asarray(obs)).mean)
+    np.testing.assert_allclose(loaded(obs), expected, atol=1e-5)
+    np.testing.assert_allclose(loaded.act(obs[0].tolist()), expected[0], atol=1e-5)
+    again = corral.Result.load(tmp_path / "p.npz", FULLY_CONNECTED[name](jax.random.key(2)))
+    np.testing.assert_allclose(again.policy(obs), expected, atol=1e-5)
+
+
+def test_a_network_whose_code_says_more_than_its_layers_is_not_taken_for_fully_connected():
+    key = jax.random.key(0)
+    linear = eqx.nn.Linear(5, 5, key=key)
+    for net in (
+        eqx.nn.MLP(5, 3, 4, 1, final_activation=jnp.tanh, key=key),
+        eqx.nn.Sequential([linear, linear]),
+        eqx.nn.Sequential([linear, eqx.nn.Lambda(jnp.tanh)]),
+        eqx.nn.Sequential([linear, eqx.nn.Lambda(jnp.tanh), linear, eqx.nn.Lambda(jax.nn.relu), linear]),
+        eqx.nn.Sequential([linear, eqx.nn.LayerNorm(5), linear]),
+        linear.weight.dot,
+    ):
+        assert standalone.fully_connected(net) is None
 
 
 def test_wrong_shapes_are_named(tmp_path):

@@ -2,8 +2,10 @@
 
 import json
 import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -118,3 +120,57 @@ def test_the_model_has_what_the_c_plus_plus_and_ros_programs_of_the_page_name(lo
     assert action.dtype == np.float32
     assert action.shape == (1, *policy(obs).shape)
     np.testing.assert_allclose(action[0], policy(obs), atol=1e-5)
+
+
+def test_the_ros_node_of_the_page_publishes_the_policy_s_action_and_none_for_an_observation_that_is_none(
+    load, runtime, monkeypatch
+):
+    """With stand-ins for ROS, which hand messages over, and for onnxruntime's session, which asks what is installed."""
+    policy = load("box")
+    run, _ = export.session(export.model(policy))
+    nodes, published, errors = [], [], []
+
+    class Node:
+        def __init__(self, name):
+            self.name = name
+
+        def create_publisher(self, kind, topic, depth):
+            return SimpleNamespace(publish=lambda message: published.append((topic, message.data)))
+
+        def create_subscription(self, kind, topic, hear, depth):
+            self.heard = {topic: hear}
+
+        def get_logger(self):
+            return SimpleNamespace(error=errors.append)
+
+    class Session:
+        def __init__(self, path, providers):
+            self.path = path
+
+        def get_inputs(self):
+            return [SimpleNamespace(shape=["batch", policy.observation_size])]
+
+        def run(self, names, inputs):
+            assert names == ["action"]
+            return run(inputs)[:1]
+
+    parts = {
+        "rclpy": {"init": lambda: None, "spin": nodes.append},
+        "rclpy.node": {"Node": Node},
+        "std_msgs": {},
+        "std_msgs.msg": {"Float32MultiArray": lambda data: SimpleNamespace(data=data)},
+        "onnxruntime": {"InferenceSession": Session},
+    }
+    for name, content in parts.items():
+        module = ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
+    exec(re.findall(r"```py\n(.*?)```", page, re.DOTALL)[0], {})
+    hear = nodes[0].heard["observation"]
+    for obs in ([0.5] * 5, [float("nan")] * 5, [0.5] * 4):
+        hear(SimpleNamespace(data=obs))
+    ((topic, action),) = published
+    assert topic == "action"
+    np.testing.assert_allclose(action, policy(np.full(5, 0.5)), atol=1e-5)
+    assert len(errors) == 2

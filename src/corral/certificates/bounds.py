@@ -140,8 +140,9 @@ def split(confidence: float, constraints: int, policies: int = 1) -> float:
     return (1 - confidence) / (max(1, constraints) * policies)
 
 
-_SUMS = 1 + 1e-9
-"""Sums of fractions in float64 may be this much over their largest value; sums of whole numbers are exact."""
+_SUMS = 1 + 1e-7
+"""Sums of fractions may be this much over their largest value: single precision rounds each by 6e-8 of itself at most.
+Sums of whole numbers are exact."""
 
 
 def largest_sum(step: float | None, whole: float | None, gamma: float, horizon: int) -> float | None:
@@ -159,7 +160,8 @@ def largest_sum(step: float | None, whole: float | None, gamma: float, horizon: 
 def with_broken(costs: Float[np.ndarray, " n"], broken: int, largest: float) -> Float[np.ndarray, " n"]:
     """The costs, where `broken` episodes, nobody knows which, count as the costliest there can be.
 
-    The cheapest stand for them: so no cost comes out smaller than if it were known which they are.
+    The cheapest stand for them: so no cost comes out smaller than if it were known which they are. Of several that cost
+    the least the first ones stand for them, so the result must be put in random order before anybody bets on it.
     """
     costs = np.array(costs, float)
     costs[np.argsort(costs, kind="stable")[:broken]] = largest

@@ -127,7 +127,7 @@ class Certificate:
     verdict: Verdict
     """Certified if every constraint is, refuted if any is, else not yet."""
     confidence: float
-    """All statements about J_C hold together with at least this probability."""
+    """All upper bounds on J_C hold together with at least this probability, and so do all lower bounds."""
     constraints: tuple[Statement, ...]
     earned: dict[str, float | None]
     """The return: the mean seen, what half of all episodes reach at least, and a lower bound on its expectation if its

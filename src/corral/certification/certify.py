@@ -2,8 +2,10 @@
 
 import hashlib
 import math
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +43,22 @@ def certify(
 ) -> Certificate:
     """Certify, or refute, that a policy keeps its limits, from fresh episodes of it.
 
-    `policy` is the folder of a run or a policy file. All bounds on expected costs hold together with probability
-    `confidence`. `episodes` is their number, 10,000 by default; with `until_certain` it is the most there may be
-    (100,000 by default), and sampling stops as soon as every constraint is decided. `max_step_cost` is the largest cost
-    of a step, one number or one for each constraint, where the environment does not state it. `return_range` is the
-    least and the largest return of an episode, if known. `best_of` is K where this policy is to be the best of K
-    certified ones. `stream` numbers independent sets of episodes. `env` is needed where the policy was trained on an
-    environment that has no name.
+    `policy` is the folder of a run or a policy file. All upper bounds on expected costs hold together with probability
+    `confidence`, and so do all lower bounds. `episodes` is their number, 10,000 by default; with `until_certain` it is
+    the most there may be (100,000 by default), and sampling stops as soon as every constraint is decided.
+    `max_step_cost` is the largest cost of a step, one number or one for each constraint, where the environment does not
+    state it. `return_range` is the least and the largest return of an episode, if known. `best_of` is K where this
+    policy is to be the best of K certified ones. `stream` numbers independent sets of episodes. `env` is needed where
+    the policy was trained on an environment that has no name.
     """
     most = episodes if episodes is not None else 100_000 if until_certain else 10_000
     require(most >= 2, f"episodes must be at least 2, got {most}")
     require_in("confidence", confidence, 0, 1, closed="()")
+    if return_range is not None:
+        least, largest = return_range
+        fits = math.isfinite(least) and math.isfinite(largest) and least < largest
+        require(fits, f"return_range must be two finite numbers, the smaller one first, got {least:g} and {largest:g}")
+    require(best_of >= 1, f"best_of must be at least 1, got {best_of}")
     require(0 <= stream < 2**31, f"stream must lie in [0, 2^31), got {stream}")
     with open_sampler(Path(policy), env) as sampler:
         subject = load_subject(Path(policy), sampler.spec)
@@ -60,7 +67,7 @@ def certify(
         )
         ranges = ranges_of(subject, max_step_cost)
         alpha = certificate.alpha_of(confidence, len(ranges), best_of)
-        seen = Seen(subject, ranges, alpha, until_certain)
+        seen = Seen(subject, ranges, alpha, until_certain, stream, None if return_range is None else return_range[0])
         try:
             for sums, broken in portions(sampler, subject, ranges, stream, most, deterministic):
                 seen.add(sums, broken)
@@ -95,7 +102,7 @@ def _certificate(
         verdict=certificate.overall(statements),
         confidence=confidence,
         constraints=statements,
-        earned=_earned(seen, 1 - confidence, return_range),
+        earned=_earned(seen, certificate.alpha_of(confidence, 1, best_of), return_range),
         policy={
             "file": str(subject.source.resolve()),
             "sha256": hashlib.sha256(subject.source.read_bytes()).hexdigest(),
@@ -110,7 +117,7 @@ def _certificate(
             "seed": subject.seed,
             "stream": stream,
         },
-        versions=standalone.versions(),
+        versions=standalone.versions() | _engines(),
         assumptions=_assumptions(statements, seen),
         costs={c.name: costs[:, k].tolist() for k, c in enumerate(spec.constraints)},
         made=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -121,9 +128,13 @@ def _earned(seen: Seen, alpha: float, ends: tuple[float, float] | None) -> dict[
     """The mean return seen, and lower bounds, each with its own confidence."""
     returns = seen.returns
     half = -math.inf if seen.anytime else bounds.lower_quantile(returns, 0.5, alpha)
-    low = None if ends is None else bounds.lower_mean(returns, ends[1], alpha, least=ends[0], anytime=seen.anytime)
-    found = {"mean": float(returns.mean()), "half_reach": half if math.isfinite(half) else None, "low": low}
-    return found
+    low = None
+    if ends is not None:
+        for found in (returns.min(), returns.max()):
+            said = f"outside of the return_range {ends[0]:g} {ends[1]:g}"
+            require(bool(ends[0] <= found <= ends[1]), f"an episode had a return of {found:g}, {said}")
+        low = bounds.lower_mean(returns, ends[1], alpha, least=ends[0], anytime=seen.anytime)
+    return {"mean": float(returns.mean()), "half_reach": half if math.isfinite(half) else None, "low": low}
 
 
 def _assumptions(statements: tuple[Statement, ...], seen: Seen) -> tuple[str, ...]:
@@ -140,6 +151,11 @@ def _assumptions(statements: tuple[Statement, ...], seen: Seen) -> tuple[str, ..
     if seen.broken:
         told.append(f"{seen.broken} episodes whose simulation broke count as the costliest there can be")
     return tuple(told)
+
+
+def _engines() -> dict[str, str]:
+    """The versions of the simulators and environments' packages that this process has imported."""
+    return {name: metadata.version(name) for name in ("gymnasium", "mujoco") if name in sys.modules}
 
 
 def _engine(sampler: Sampler) -> str:

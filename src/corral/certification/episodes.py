@@ -17,7 +17,7 @@ from corral.certificates.certificate import Statement
 from corral.certification.subject import Range, Subject
 from corral.envs.contract import EnvSpec
 from corral.errors import require
-from corral.evaluation import totals
+from corral.evaluation import refuse_non_finite, totals
 from corral.rollout.sampler import Sampler
 
 STREAM = 2**31 - 3
@@ -35,11 +35,7 @@ def stream_key(seed: int | Array, stream: int | Array, portion: int | Array) -> 
 def portions(
     sampler: Sampler, subject: Subject, ranges: list[Range], stream: int, most: int, deterministic: bool
 ) -> Iterator[tuple[Float[np.ndarray, "e columns"], int]]:
-    """Return and costs of fresh episodes, in random order, and how many of them broke.
-
-    A slot on the host whose episode is short plays more of them, so the order of a batch depends on lengths. Any order
-    of independent episodes that was drawn beforehand is as good as another, and the bets need one.
-    """
+    """Return and costs of fresh episodes, one row each, and how many of them broke."""
     at_once = _AT_ONCE if jax.default_backend() == "cpu" else 5 * _AT_ONCE
     size = max(2, at_once // subject.spec.horizon)
     gamma = np.asarray(subject.discounts, float)
@@ -47,21 +43,17 @@ def portions(
         count = min(size, most - start)
         key = stream_key(subject.seed, stream, portion)
         batch = jax.device_get(sampler.episodes(subject.policy, key, count, deterministic))
+        refuse_non_finite(subject.spec, batch)
         _require_in_range(subject.spec, ranges, np.asarray(batch.costs)[np.asarray(batch.valid)])
         sums = totals(batch, gamma)
         require(len(sums) == count, f"{subject.spec.name} played {len(sums)} episodes of {count}")
-        shuffled = np.random.default_rng([subject.seed, STREAM, stream, portion]).permutation(sums)
-        yield shuffled, int(batch.broken)
+        yield sums, int(batch.broken)
 
 
 def _require_in_range(spec: EnvSpec, ranges: list[Range], costs: Float[np.ndarray, "n m"]) -> None:
     """Refuse a step whose cost is not what the bounds rest on; clipped, it would make a cost look smaller."""
     for k, (constraint, allowed) in enumerate(zip(spec.constraints, ranges, strict=True)):
         own = costs[:, k]
-        require(
-            bool(np.all(np.isfinite(own))),
-            f"a step of {constraint.name} in {spec.name} cost {own[~np.isfinite(own)][:1]}",
-        )
         most, least = float(own.max(initial=0)), float(own.min(initial=0))
         require(
             most <= allowed.step,
@@ -74,22 +66,38 @@ def _require_in_range(spec: EnvSpec, ranges: list[Range], costs: Float[np.ndarra
 class Seen:
     """The episodes so far."""
 
-    def __init__(self, subject: Subject, ranges: list[Range], alpha: float, anytime: bool) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        ranges: list[Range],
+        alpha: float,
+        anytime: bool,
+        stream: int = 0,
+        worst: float | None = None,
+    ) -> None:
+        """`worst` is the least return that an episode can have, if known."""
         self.anytime, self.alpha, self.broken = anytime, alpha, 0
-        self._subject, self._ranges = subject, ranges
+        self._subject, self._ranges, self._stream, self._worst = subject, ranges, stream, worst
         self._parts: list[np.ndarray] = []
 
     def add(self, sums: Float[np.ndarray, "e columns"], broken: int) -> None:
         """Add a portion. What a broken episode would have cost is unknown: it counts as the costliest there can be.
 
-        Which of the portion broke is unknown too, so the cheapest stand for them; their returns count as the worst.
+        Which of the portion broke is unknown too, so the cheapest stand for them. Their returns count as the worst there
+        can be, or that was seen where nobody knows it.
+
+        The portion is then put in random order, since the bets need one that says nothing about the costs: on the host
+        the order of a batch depends on how long its episodes were, and where several episodes cost the least, the first
+        of them stand for those that broke.
         """
         sums = sums.copy()
         if broken:
             for k, allowed in enumerate(self._ranges, start=1):
                 sums[:, k] = bounds.with_broken(sums[:, k], broken, allowed.episode)
-            sums[np.argsort(-sums[:, 0], kind="stable")[:broken], 0] = sums[:, 0].min()
-        self._parts.append(sums)
+            worst = sums[:, 0].min() if self._worst is None else self._worst
+            sums[np.argsort(-sums[:, 0], kind="stable")[:broken], 0] = worst
+        order = np.random.default_rng([self._subject.seed, STREAM, self._stream, len(self._parts)])
+        self._parts.append(order.permutation(sums))
         self.broken += broken
 
     @property

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from corral.certificates import bounds
 from corral.config import Config
 from corral.envs.contract import ConstraintSpec, Env, EnvSpec, HostEnv
@@ -77,7 +79,7 @@ class Range:
     """What one constraint's costs can be."""
 
     step: float
-    """The most that a step can cost."""
+    """The most that a step can cost, in single precision, in which costs come."""
     episode: float
     """The most that an episode can."""
 
@@ -105,4 +107,5 @@ def _range(spec: EnvSpec, constraint: ConstraintSpec, gamma: float, stated: floa
     most = bounds.largest_sum(step, whole, gamma, spec.horizon)
     assert most is not None
     require(most > 0 and math.isfinite(most), f"the largest cost of {constraint.name} must be positive, got {most}")
-    return Range(math.inf if step is None else step, most)
+    # In single precision 0.1 is 0.10000000149.
+    return Range(math.inf if step is None else max(step, float(np.float32(step))), most)

@@ -38,7 +38,7 @@ class Config:
     run: Path | None = field(default=None, metadata={"positional": True})
     """Folder of the run, or a policy file."""
     confidence: float = 0.95
-    """With which all bounds on expected costs hold together."""
+    """With which all upper bounds on expected costs hold together; so do all lower bounds."""
     episodes: int | None = None
     """Fresh episodes, fixed beforehand: 10,000 unless told otherwise. With --until-certain: the most there may be,
     100,000."""
@@ -135,7 +135,7 @@ def _progress(anytime: bool) -> Iterator[Callable[[int, int, tuple[Statement, ..
 
 
 def _line(done: int, found: tuple[Statement, ...]) -> str:
-    parts = [f"{s.name} {s.mean:.4g}, surely {s.low:.4g} to {s.high:.4g}, limit {s.limit:g}" for s in found]
+    parts = [f"{s.name} {s.mean:.4g}, at least {s.low:.4g}, at most {s.high:.4g}, limit {s.limit:g}" for s in found]
     return f"{done:,} episodes: {'; '.join(parts)}"
 
 

@@ -37,7 +37,8 @@ class Config:
     """ONNX: draw actions as in training, from noise that the model takes as a second input, instead of the most likely
     ones."""
     certificate: Path | None = None
-    """A certificate of this policy, which is checked and goes with it."""
+    """A certificate of this policy, which is checked and goes with it; into a model only if it is about the actions that the
+    model takes, drawn ones (--sampled) or the most likely (`corral certify --deterministic`)."""
     json: bool = False
     """Print what was written as JSON."""
 
@@ -46,7 +47,7 @@ def main(argv: list[str]) -> int:
     """Run the command."""
     config = parse(Config, argv, "export")
     data, policy = _standalone(config.run)
-    certificate = None
+    certificate, about_model = None, False
     if config.certificate is not None:
         found = check(config.certificate, config.run)
         require(
@@ -55,6 +56,12 @@ def main(argv: list[str]) -> int:
             "certify that",
         )
         certificate = config.certificate.read_text(encoding="utf-8")
+        about_model = (found.policy["actions"] == "drawn") == config.sampled
+        require(
+            about_model or config.target.suffix != ".onnx",
+            f"{config.certificate} is about actions that are {found.policy['actions']}, and the model would take others: "
+            + ("leave out --sampled" if config.sampled else "add --sampled, or certify with --deterministic"),
+        )
     kind = config.target.suffix
     told: dict[str, Any] = {"target": str(config.target), "policy_sha256": policy.sha256}
     if kind == ".npz":
@@ -65,7 +72,7 @@ def main(argv: list[str]) -> int:
         require(
             not config.target.is_file(), f"{config.target} is a file: name a folder, or one that ends in .onnx or .npz"
         )
-        told |= _write_folder(config, data, policy, certificate)
+        told |= _write_folder(config, data, policy, certificate, about_model)
     if config.json:
         print(json.dumps(told))
     else:
@@ -97,13 +104,15 @@ def _write_onnx(path: Path, policy: Policy, sampled: bool, certificate: str | No
     return {"difference": difference, "checked_by": name}
 
 
-def _write_folder(config: Config, data: bytes, policy: Policy, certificate: str | None) -> dict[str, Any]:
+def _write_folder(
+    config: Config, data: bytes, policy: Policy, certificate: str | None, about_model: bool
+) -> dict[str, Any]:
     run = RunDirectory(config.run if config.run.is_dir() else config.run.parent)
     algorithm = run.config().algo.name.upper() if run.exists else "policy"
     folder = config.target
     write_atomically(folder / huggingface.WEIGHTS, data)
     try:
-        told = _write_onnx(folder / huggingface.ONNX, policy, config.sampled, certificate)
+        told = _write_onnx(folder / huggingface.ONNX, policy, config.sampled, certificate if about_model else None)
     except CorralError as error:
         told = {"onnx": str(error)}
     measured = _measured(policy, run, certificate)

@@ -6,6 +6,7 @@ actions and how they are mapped onto what the environment takes.
 
     unit = clip((obs − mean) / deviation, ±clip)            hidden = f(unit W + b) …, the last layer without f
     box: action = map(output + σ · noise), noise ~ N(0, 1)  discrete: start + argmax(output + noise), noise ~ Gumbel
+    several choices at once: the same, each from its own part of the output
 """
 
 import hashlib
@@ -14,6 +15,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from corral.errors import CorralError, require
@@ -22,6 +24,8 @@ from corral.policy.members import Numbers, numbers
 
 FORMAT = 1
 """The version of `meta["policy"]` that this module reads and that files are written in."""
+
+_NO_ACTION = "the policy has no action for this observation, which holds NaN or infinity"
 
 
 class Policy:
@@ -59,8 +63,8 @@ class Policy:
 
     @cached_property
     def sigma(self) -> Any:
-        """(a,) deviations of the actions; None for discrete ones."""
-        return None if self.discrete else self._array(self.about["action"]["deviation"])
+        """(a,) deviations of the actions; None for choices."""
+        return self._array(self.about["action"]["deviation"]) if self.choices is None else None
 
     def _array(self, name: str) -> Any:
         import numpy as np
@@ -74,12 +78,22 @@ class Policy:
         return int(self.about["observation"]["size"])
 
     @property
-    def discrete(self) -> bool:
-        """Whether an action is one of a number of choices."""
-        return bool(self.about["action"]["kind"] == "discrete")
+    def choices(self) -> tuple[int, ...] | None:
+        """Among how many an action chooses in each of its places, which is one or several; None: it is continuous."""
+        how = self.about["action"]
+        if how["kind"] == "box":
+            return None
+        return (int(how["size"]),) if how["kind"] == "discrete" else tuple(int(size) for size in how["sizes"])
 
-    def act(self, obs: Sequence[float]) -> list[float] | int:
-        """The most likely action for one observation (o,), in Python alone: a list of numbers, or the number of a choice.
+    @property
+    def output_size(self) -> int:
+        """How many numbers the network puts out, and as many of noise an action takes."""
+        return int(self.about["action"]["size"]) if self.choices is None else sum(self.choices)
+
+    def act(self, obs: Sequence[float]) -> list[float] | list[int] | int:
+        """The most likely action for one observation (o,), in Python alone: a list of numbers, one for each place.
+
+        Where an action is a single choice, it is the number of that.
 
         The first action after a program's start comes sooner so, as NumPy takes longer to import than a policy to load;
         of many, and of several observations at once, those of a call are faster. The last digits differ.
@@ -93,12 +107,15 @@ class Policy:
             scaled = zip(x, means, deviations, strict=True)
             x = [plain.clipped((number - mean) / deviation, -clip, clip) for number, mean, deviation in scaled]
         made = plain.output(x, layers, self.about["network"]["activation"])
-        require(
-            not any(map(math.isnan, made)), "the policy has no action for this observation, which holds NaN or infinity"
-        )
+        require(not any(map(math.isnan, made)), _NO_ACTION)
         how = self.about["action"]
-        if self.discrete:
+        if how["kind"] == "discrete":
             return int(made.index(max(made)) + how["start"])
+        if self.choices is not None:
+            ends = list(accumulate(self.choices))
+            parts = [made[end - size : end] for size, end in zip(self.choices, ends, strict=True)]
+            starts = how["start"] or [0] * len(parts)
+            return [int(part.index(max(part)) + start) for part, start in zip(parts, starts, strict=True)]
         if how["low"] is None:
             return made
         bounds = zip(*self._bounds, strict=True)
@@ -116,7 +133,8 @@ class Policy:
         """Actions for one observation (o,) or several (n, o): the most likely ones, or drawn.
 
         Draws come from `random`, a generator of NumPy's, or else from the system's chance. `noise` takes their place:
-        (actions,) or (n, actions) of N(0, 1) for a box, of Gumbel for discrete actions.
+        (`output_size`,) or (n, `output_size`) of N(0, 1) for a box, of Gumbel for choices. CorralError where an
+        observation has no action.
         """
         import numpy as np
 
@@ -125,16 +143,30 @@ class Policy:
         fits = obs.ndim in (1, 2) and obs.shape[-1] == size
         require(fits, f"obs must have shape ({size},) or (n, {size}), got {obs.shape}")
         output = self.output(obs)
+        require(not np.isnan(output).any(), _NO_ACTION)
         if noise is None and not deterministic:
             random = np.random.default_rng() if random is None else random
-            noise = random.gumbel(size=output.shape) if self.discrete else random.standard_normal(output.shape)
+            noise = random.standard_normal(output.shape) if self.choices is None else random.gumbel(size=output.shape)
         chance = None if noise is None else np.asarray(noise, np.float32)
         if chance is not None:
             require(chance.shape == output.shape, f"noise must have shape {output.shape}, got {chance.shape}")
-        if self.sigma is None:
-            chosen = np.argmax(output if chance is None else output + chance, axis=-1)
-            return np.asarray(chosen + int(self.about["action"]["start"]))
-        return self._outside(output if chance is None else output + self.sigma * chance)
+        if self.choices is None:
+            return self._outside(output if chance is None else output + self.sigma * chance)
+        return self._chosen(output if chance is None else output + chance)
+
+    def _chosen(self, output: Any) -> Any:
+        """The largest of each part of the output, as the environment counts them."""
+        import numpy as np
+
+        from corral.policy import acting
+
+        how = self.about["action"]
+        assert self.choices is not None
+        if how["kind"] == "discrete":
+            return np.asarray(np.argmax(output, axis=-1) + int(how["start"]))
+        parts = np.split(output, np.cumsum(self.choices)[:-1], axis=-1)
+        chosen = np.stack([np.argmax(part, axis=-1) for part in parts], axis=-1)
+        return acting.outside(chosen, start=how["start"] or 0, shape=how["shape"])
 
     def output(self, obs: Any) -> Any:
         """The network's output: the mean of the Gaussian (…, a), or the logits of the choices (…, k)."""
@@ -193,10 +225,8 @@ def load(path: str | os.PathLike[str]) -> Policy:
         f"{path} holds a network of your own, {network.get('name')}, whose code is not in the file: load it with "
         "corral.Result.load(path, net), which needs JAX",
     )
-    require(
-        about["action"]["kind"] in ("box", "discrete"),
-        f"{path} has several choices at once as actions: load it with corral.Result.load(path), which needs JAX",
-    )
+    kind = about["action"]["kind"]
+    require(kind in ("box", "discrete", "multi_discrete"), f"{path} has actions of a kind unknown here: {kind}")
     return Policy(about, hashlib.sha256(data).hexdigest(), arrays)
 
 

@@ -45,6 +45,8 @@ def _card(policy: Policy, algorithm: str, measured: Mapping[str, float], certifi
         f"- {c['name']}: {c['description'] or 'cost'}, limit {c['limit']:g} per episode" for c in constraints
     )
     sure = _certified(json.loads(certificate)) if certificate else "No certificate was exported with this policy."
+    drawn = certificate is not None and json.loads(certificate)["policy"]["actions"] == "drawn"
+    ask = "policy(observation, deterministic=False)  # drawn, as certified" if drawn else "policy(observation)"
     # JSON is YAML: the Hub reads the header all the same.
     return f"""---
 {_yaml(header)}---
@@ -62,7 +64,7 @@ limits:
 import corral.policy
 
 policy = corral.policy.load("{WEIGHTS}")  # NumPy only
-action = policy(observation)
+action = {ask}
 ```
 
 SHA-256 of `{WEIGHTS}`: `{policy.sha256}`
@@ -75,11 +77,18 @@ def _yaml(header: Mapping[str, Any]) -> str:
 
 def _certified(certificate: Mapping[str, Any]) -> str:
     told = "; ".join(
-        f"{c['name']} between {c['low']:.4g} and {c['high']:.4g} (limit {c['limit']:g}, {c['verdict']})"
-        for c in certificate["constraints"]
+        f"{c['name']} {_bound(c)} (limit {c['limit']:g}, {c['verdict']})" for c in certificate["constraints"]
     )
     count = certificate["episodes"]["count"]
     return (
         f"**{certificate['verdict'].capitalize()}** with confidence {certificate['confidence']:g}, from {count:,} fresh "
-        f"episodes: expected cost of an episode, {told}. See `{CERTIFICATE}`."
+        f"episodes with actions that are {certificate['policy']['actions']}: expected cost of an episode, {told}. See "
+        f"`{CERTIFICATE}`."
     )
+
+
+def _bound(constraint: Mapping[str, Any]) -> str:
+    """The bound that the verdict rests on: the confidence is that of one of the two, not of both together."""
+    if constraint["verdict"] == "refuted":
+        return f"at least {constraint['low']:.4g}"
+    return f"at most {constraint['high']:.4g}"

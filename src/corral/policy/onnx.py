@@ -1,7 +1,7 @@
 """A policy as an ONNX model, for runtimes of any language, and the check that the model acts as the policy does.
 
-Inputs: `observation` (batch, o), and for sampled actions `noise` (batch, actions), N(0, 1) for a box and Gumbel,
-−log(−log u), for discrete actions: whoever runs the model owns its chance, so that a run can be repeated. Outputs:
+Inputs: `observation` (batch, o), and for sampled actions `noise` (batch, outputs), N(0, 1) for a box and Gumbel,
+−log(−log u), for choices: whoever runs the model owns its chance, so that a run can be repeated. Outputs:
 `action`, as the environment's `step` takes it, and `mean` or `logits`, the network's own output. Scaling and clipping
 of observations are inside. Needs the package onnx (`pip install corral[onnx]`).
 """
@@ -28,23 +28,23 @@ def model(policy: Policy, sampled: bool = False, certificate: str | None = None)
     onnx = _onnx()
     made = _Graph(onnx)
     output = _network(made, policy)
-    name = "logits" if policy.discrete else "mean"
+    name = "mean" if policy.choices is None else "logits"
     made.node("Identity", [output], name)
     noisy = output
     if sampled:
         chance = "noise" if policy.sigma is None else made.node("Mul", ["noise", made.constant("sigma", policy.sigma)])
         noisy = made.node("Add", [output, chance])
-    shape = _discrete(made, policy, noisy) if policy.discrete else _box(made, policy, noisy)
+    shape = _box(made, policy, noisy) if policy.choices is None else _choices(made, policy, policy.choices, noisy)
 
     def value(name: str, dtype: int, shape: list[Any]) -> Any:
         return onnx.helper.make_tensor_value_info(name, dtype, ["batch", *shape])
 
     real, whole = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
-    size = int(policy.about["action"]["size"])
+    size = policy.output_size
     inputs = [value("observation", real, [policy.observation_size])] + (
         [value("noise", real, [size])] if sampled else []
     )
-    outputs = [value("action", whole if policy.discrete else real, shape), value(name, real, [size])]
+    outputs = [value("action", real if policy.choices is None else whole, shape), value(name, real, [size])]
     graph = onnx.helper.make_graph(made.nodes, "policy", inputs, outputs, made.constants)
     whole_model = onnx.helper.make_model(
         graph, producer_name="corral", opset_imports=[onnx.helper.make_opsetid("", _OPSET)], ir_version=_IR
@@ -93,10 +93,25 @@ def _activation(made: _Graph, name: str, x: str) -> str:
     return made.node({"tanh": "Tanh", "relu": "Relu", "elu": "Elu"}[name], [x])
 
 
-def _discrete(made: _Graph, policy: Policy, x: str) -> list[Any]:
-    chosen = made.node("ArgMax", [x], axis=-1, keepdims=0)
-    made.node("Add", [chosen, made.constant("start", policy.about["action"]["start"], np.int64)], "action")
-    return []
+def _choices(made: _Graph, policy: Policy, sizes: tuple[int, ...], x: str) -> list[Any]:
+    """The largest of each part of the output, as the environment counts them, and the shape of an action."""
+    how = policy.about["action"]
+    if how["kind"] == "discrete":
+        chosen = made.node("ArgMax", [x], axis=-1, keepdims=0)
+        made.node("Add", [chosen, made.constant("start", how["start"], np.int64)], "action")
+        return []
+    ends, places = np.cumsum(sizes), []
+    last = made.constant("last_axis", [-1], np.int64)
+    for k, (size, end) in enumerate(zip(sizes, ends, strict=True)):
+        span = [
+            made.constant(f"part_{k}_{name}", [int(n)], np.int64) for name, n in (("from", end - size), ("to", end))
+        ]
+        places.append(made.node("ArgMax", [made.node("Slice", [x, *span, last])], axis=-1, keepdims=1))
+    chosen = made.node("Concat", places, axis=-1)
+    chosen = made.node("Add", [chosen, made.constant("start", how["start"] or [0] * len(sizes), np.int64)])
+    shape = [len(sizes)] if how["shape"] is None else list(how["shape"])
+    made.node("Reshape", [chosen, made.constant("action_shape", [-1, *shape], np.int64)], "action")
+    return shape
 
 
 def _box(made: _Graph, policy: Policy, x: str) -> list[Any]:
@@ -121,7 +136,7 @@ def _box(made: _Graph, policy: Policy, x: str) -> list[Any]:
 def _metadata(policy: Policy, sampled: bool, certificate: str | None) -> dict[str, str]:
     """What the file says of itself: plain words and JSON."""
     about = policy.about
-    noise = "Gumbel: -log(-log(u))" if policy.discrete else "standard normal"
+    noise = "standard normal" if policy.choices is None else "Gumbel: -log(-log(u))"
     found = {
         "corral.policy_sha256": policy.sha256,
         "corral.actions": f"sampled, noise is {noise}" if sampled else "most likely",
@@ -163,15 +178,24 @@ def check(data: bytes, policy: Policy, sampled: bool = False, count: int = 1000,
     scale = np.maximum(1, np.abs(expected))
     worst = float(np.max(np.abs(output - expected) / scale))
     own = policy(obs, noise=noise if sampled else None)
-    if policy.discrete:
-        # Of two choices that are as likely up to rounding, either is right.
-        ranked = np.sort(expected + noise if sampled else expected, axis=-1)
-        clear = ranked[:, -1] - ranked[:, -2] > 10 * TOLERANCE * scale.max(axis=-1)
-        require(bool(np.all((action == own)[clear])), "the exported model chooses other actions than the policy")
-    else:
+    require(action.shape == own.shape, f"the exported model's actions are {action.shape}, the policy's {own.shape}")
+    if policy.choices is None:
         worst = max(worst, float(np.max(np.abs(action - own) / np.maximum(1, np.abs(own)))))
+    else:
+        clear = _clear(expected + noise if sampled else expected, policy.choices, scale.max(axis=-1))
+        same = (action == own).reshape(clear.shape)
+        require(bool(np.all(same[clear])), "the exported model chooses other actions than the policy")
     require(worst <= TOLERANCE, f"the exported model differs from the policy by {worst:.2g}, by {name}")
     return worst, name
+
+
+def _clear(output: np.ndarray, sizes: tuple[int, ...], scale: np.ndarray) -> np.ndarray:
+    """(n, places): whether the best choice is better than the next by more than rounding; else either is right."""
+    # A choice among one is always clear: −∞ is what it is better than.
+    none = np.full((len(output), 1), -np.inf)
+    parts = np.split(output, np.cumsum(sizes)[:-1], axis=-1)
+    ranked = [np.sort(np.concatenate([none, part], axis=-1), axis=-1) for part in parts]
+    return np.stack([part[:, -1] - part[:, -2] > 10 * TOLERANCE * scale for part in ranked], axis=-1)
 
 
 def _questions(policy: Policy, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -184,8 +208,8 @@ def _questions(policy: Policy, count: int, seed: int) -> tuple[np.ndarray, np.nd
     far = 1e4 if policy.mean is None else 1e30
     extreme = np.stack([np.zeros(size), np.full(size, far), np.full(size, -far), far * (-1.0) ** np.arange(size)])
     obs = np.concatenate([usual, extreme]).astype(np.float32)
-    shape = (len(obs), int(policy.about["action"]["size"]))
-    noise = random.gumbel(size=shape) if policy.discrete else random.standard_normal(shape)
+    shape = (len(obs), policy.output_size)
+    noise = random.standard_normal(shape) if policy.choices is None else random.gumbel(size=shape)
     return obs, noise.astype(np.float32)
 
 

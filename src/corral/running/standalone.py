@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from corral import __version__
@@ -43,12 +44,14 @@ def described(
         scale = {"mean": _MEAN, "deviation": _DEVIATION} | numbers
     if policy.log_std is not None:
         arrays[_SIGMA] = np.exp(np.asarray(policy.log_std))
+    network, own = _network(policy)
+    arrays |= own
     about = {
         "format": file.FORMAT,
         "env": {"name": spec.name, "task": dict(config.task) if config else {}, "horizon": spec.horizon},
         "observation": {"size": spec.observation_size, "space": spec.observation},
         "normalizer": scale,
-        "network": _network(policy),
+        "network": network,
         "action": _action(spec.action),
         "constraints": _constraints(spec, config),
         "seed": config.seed if config else 0,
@@ -111,15 +114,63 @@ def versions() -> dict[str, str]:
     return {"corral": __version__, "jax": jax.__version__, "numpy": np.__version__, "python": platform.python_version()}
 
 
-def _network(policy: Policy) -> dict[str, Any]:
+def _network(policy: Policy) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """How the network makes its output, and the arrays for it that are not among those of the policy."""
     net = policy.net
     if not isinstance(net, MLP):
-        return {"kind": "own", "name": type(net.rest if isinstance(net, Adopted) else net).__name__}
+        theirs = eqx.combine(net.arrays, net.rest) if isinstance(net, Adopted) else net
+        connected = fully_connected(theirs) if isinstance(net, Adopted) and net.by_row and net.shape is None else None
+        if connected is None:
+            return {"kind": "own", "name": type(theirs).__name__}, {}
+        activation, parts = connected
+        called = [{kind: f"network.{kind}.{k}" for kind in ("weight", "bias")} for k in range(len(parts))]
+        arrays = {c[kind]: part[kind] for c, part in zip(called, parts, strict=True) for kind in ("weight", "bias")}
+        return {"kind": "mlp", "activation": activation, "layers": called}, arrays
     where = eqx.tree_at(lambda p: p.normalizer, policy, None, is_leaf=lambda x: x is None)
     names = [checkpoint.name_of(path) for path, _ in jax.tree_util.tree_leaves_with_path(where)]
     weights, biases = ([n for n in names if f".{kind}[" in n] for kind in ("weights", "biases"))
     layers = [{"weight": w, "bias": b} for w, b in zip(weights, biases, strict=True)]
-    return {"kind": "mlp", "activation": net.activation, "layers": layers}
+    return {"kind": "mlp", "activation": net.activation, "layers": layers}, {}
+
+
+_KNOWN = {
+    "tanh": (jnp.tanh, jax.nn.tanh, jax.lax.tanh),
+    "relu": (jax.nn.relu,),
+    "elu": (jax.nn.elu,),
+    "silu": (jax.nn.silu, jax.nn.swish),
+}
+"""The functions that readers of policy files know by name."""
+
+
+def fully_connected(net: Any) -> tuple[str, list[dict[str, np.ndarray]]] | None:
+    """Activation and layers of Equinox's MLP, or of its Sequential of Linear and Lambda, as readers of files know them.
+
+    None for any other network: what it does is in its code only.
+    """
+    parts: list[Any]
+    if type(net) is eqx.nn.MLP:
+        parts = [part for layer in net.layers for part in (layer, net.activation)][:-1]
+        blank = eqx.nn.MLP(1, 1, 1, 1, key=jax.random.key(0))
+        if net.final_activation is not blank.final_activation:
+            return None
+    elif type(net) is eqx.nn.Sequential:
+        parts = [part.fn if type(part) is eqx.nn.Lambda else part for part in net.layers]
+    else:
+        return None
+    linear: list[Any] = parts[::2]
+    between: list[Any] = parts[1::2]
+    if len(linear) != len(between) + 1 or not all(type(part) is eqx.nn.Linear for part in linear):
+        return None
+    # A single layer has no activation: any name serves.
+    named = {next((name for name, known in _KNOWN.items() if f in known), "") for f in between} or {"tanh"}
+    if len(named) != 1 or "" in named:
+        return None
+    layers = []
+    for part in linear:
+        weight = np.ascontiguousarray(np.asarray(part.weight, np.float32).T)
+        bias = np.zeros(weight.shape[1], np.float32) if part.bias is None else np.asarray(part.bias, np.float32)
+        layers.append({"weight": weight, "bias": bias})
+    return named.pop(), layers
 
 
 def _action(action: Action) -> dict[str, Any]:
