@@ -98,7 +98,7 @@ def test_velocity_and_benchmark_share_the_runs_of_cpo_on_seeds_that_nothing_was_
         {job.folder: job.config.seed for job in plan.jobs(spec.paper(name), "paper", Path("out"))}
         for name in ("velocity", "benchmark")
     )
-    assert set(velocity.values()) == set(range(30, 35))
+    assert set(velocity.values()) == set(range(40, 45))
     assert len(velocity.keys() & benchmark.keys()) == 6 * 3  # six robots, the first three of five seeds
 
 
