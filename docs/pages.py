@@ -4,28 +4,41 @@
 
 A slot `<!-- bench FILE PART -->` … `<!-- end -->` gets the table of that part of benchmarks/results/FILE.json, or of a
 FILE-….json where several runs measured the parts. A slot `<!-- results EXPERIMENT ENV -->` … `<!-- end -->` gets the table
-of the learning curves in results/EXPERIMENT/ENV.csv. A slot without results says how to get them. The rest of a page stays.
+of the learning curves in results/EXPERIMENT/ENV.csv; `<!-- suite EXPERIMENT RUN -->` that of one run in all environments,
+beside published numbers. A slot without results says how to get them. The rest of a page stays.
 """
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from statistics import fmean
 
 from benchmarks.bench import figure, report
 from corral.experiments import data, spec, tables
 from corral.experiments.pipeline import draw_from
 from corral.experiments.tables import Line
+from corral.report import stats
 from corral.running.files import write_atomically
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS, RESULTS, DOCS = ROOT / "benchmarks/results", ROOT / "results", ROOT / "docs"
-SLOT = re.compile(r"<!-- (?P<kind>bench|results) (?P<file>\S+) (?P<part>\S+) -->\n.*?<!-- end -->", re.DOTALL)
+# Returns after 10⁷ steps with the limit 25: of CPO, and the best of any algorithm.
+PUBLISHED = {
+    "ant-velocity": ("3,099", "3,262 (PPO-Lag)"),
+    "halfcheetah-velocity": ("2,786", "2,965 (FOCOPS)"),
+    "hopper-velocity": ("1,714", "1,716 (CUP)"),
+    "humanoid-velocity": ("6,465", "6,624 (PPO-Lag)"),
+    "swimmer-velocity": ("65", "91 (CPPO-PID)"),
+    "walker2d-velocity": ("2,075", "3,207 (TRPO-Lag)"),
+}
+SLOT = re.compile(r"<!-- (?P<kind>bench|results|suite) (?P<file>\S+) (?P<part>\S+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def filled(slot: re.Match[str]) -> str:
     """Return the slot with the table of the present results."""
     kind, file, part = slot["kind"], slot["file"], slot["part"]
-    text = _bench(file, part) if kind == "bench" else _curves(file, part)
+    text = {"bench": _bench, "results": _curves, "suite": _suite}[kind](file, part)
     return f"<!-- {kind} {file} {part} -->\n{text}\n<!-- end -->"
 
 
@@ -59,6 +72,47 @@ def _cells(line: Line) -> list[str]:
     made = f"{line.seeds} × {high if low == high else f'{low} to {high}'}"
     parts = (line.final_return, line.final_constraint, line.final_cost)
     return [line.run, made, *map(tables.interval, parts)]
+
+
+def _suite(experiment: str, label: str) -> str:
+    """One run in all environments: returns, costs and how the limit was kept, and what others have published."""
+    folder = RESULTS / experiment
+    if not folder.is_dir():
+        return (
+            f"*Not run yet: `corral reproduce {experiment} --scale paper --out DIR`, then copy DIR/data to results/.*"
+        )
+    parts = [part for part in data.read(spec.paper(experiment), folder) if label in part.curves]
+    head = ["task", "seeds × iterations", "return", "likely", "cost", "likely", "over 1.3 d", "(C − d)₊"]
+    head += ["largest fall", "published: CPO", "best"]
+    rows = [head, ["---", *["--:"] * (len(head) - 1)], *(_suite_row(part, label) for part in parts)]
+    origins = dict.fromkeys(_origin(experiment, part.env) for part in parts)
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n\n" + " ".join(origins)
+
+
+def _suite_row(part: data.Results, label: str) -> list[str]:
+    (name,) = part.constraints
+    seeds, likely = part.curves[label], part.most_likely.get(label, [])
+    costs = [(own[f"cost_{name}"], own[f"limit_{name}"]) for own in seeds]
+
+    def each(values: Iterable[float], shown: str = "{:,.0f}") -> str:
+        """The mean over seeds, with the least and the largest of several."""
+        found = list(values)
+        spread = f" ({shown.format(min(found))} to {shown.format(max(found))})" if len(found) > 1 else ""
+        return shown.format(fmean(found)) + spread if found else "–"
+
+    counts = {len(own) for own in seeds}
+    return [
+        part.env,
+        f"{len(seeds)} × {' or '.join(map(str, sorted(counts)))}",
+        each(stats.last_tenth(own["return"]) for own in seeds),
+        each(own["return"] for own in likely),
+        each((stats.last_tenth(cost) for cost, _ in costs), "{:.1f}"),
+        each((own[f"cost_{name}"] for own in likely), "{:.1f}"),
+        each((stats.far_above(*pair) for pair in costs), "{:.0%}"),
+        each((float(stats.overshoot(*pair).mean()) for pair in costs), "{:.2f}"),
+        each((stats.largest_fall(own["return"]) for own in seeds), "{:.0%}"),
+        *PUBLISHED.get(part.env, ("–", "–")),
+    ]
 
 
 def _origin(experiment: str, env: str) -> str:

@@ -120,7 +120,7 @@ def test_a_grid_is_trained_and_drawn(file, tmp_path, capsys):
     fast = SMALL.replace(
         '[[runs]]\nlabel = "CPO"', '[[runs]]\nlabel = "CPO"\nsettings = { networks = { hidden = [4] } }'
     )
-    file.write_text(fast)
+    file.write_text(fast.replace("[plot]", "most_likely = 3\n\n[plot]"))
     out = tmp_path / "trained"
     command = ["grid", str(file), "--out", str(out), "--only", "point-gather"]
     assert main([*command, "--iterations", "2"]) == 0
@@ -132,3 +132,6 @@ def test_a_grid_is_trained_and_drawn(file, tmp_path, capsys):
         "CPO": [3, 3],
         "PDO, ν₀ = 7": [3, 3],
     }
+    # Of the policies after all three iterations, not of those after two.
+    assert [set(seed) for seed in results.most_likely["CPO"]] == [{"return", "cost_bombs"}] * 2
+    assert "return, likely" in (out / "figures" / "small.md").read_text()

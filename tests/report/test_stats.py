@@ -116,3 +116,25 @@ def test_smoothing_averages_the_part_of_the_window_that_exists():
     np.testing.assert_allclose(stats.smooth(np.array([1.0, 2.0, 6.0, 3.0]), 3), [1.5, 3, 11 / 3, 4.5])
     np.testing.assert_array_equal(stats.smooth(np.array([1.0, 5.0]), 1), [1, 5])
     assert len(stats.smooth(np.array([1.0, 5.0]), 9)) == 2
+
+
+def test_the_last_tenth_of_a_run_has_at_least_one_iteration():
+    assert stats.last_tenth(np.arange(40.0)) == pytest.approx((36 + 37 + 38 + 39) / 4)
+    assert stats.last_tenth(np.array([1.0, 7.0])) == 7
+
+
+def test_iterations_far_above_a_limit_count_from_the_first_that_reaches_it():
+    # Limit 10, border 13: of the five iterations from the second on, 14 and 20 are above it.
+    cost, limit = np.array([9.0, 10, 14, 13, 20, 2]), np.full(6, 10.0)
+    assert stats.far_above(cost, limit) == pytest.approx(2 / 5)
+    assert stats.far_above(cost / 10, limit) == 0
+    # Limit −10, border −7: both iterations reach it, and −6 is above the border.
+    assert stats.far_above(np.array([-8.0, -6]), np.full(2, -10.0)) == pytest.approx(1 / 2)
+
+
+def test_the_largest_fall_is_a_share_of_the_whole_rise():
+    # Moving means over ten: 0, then up to 100, down to 40, up to 200.
+    values = np.concatenate([np.full(10, v) for v in (0.0, 100, 40, 200)])
+    assert stats.largest_fall(values) == pytest.approx((100 - 40) / (200 - 0))
+    assert stats.largest_fall(np.arange(50.0)) == 0
+    assert stats.largest_fall(-np.arange(50.0)) == 0

@@ -8,7 +8,7 @@ import gzip
 import io
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,10 @@ COLUMNS = ("env_steps", "episodes", "return", "cost_{}", "shaped_cost_{}", "limi
 LARGE = 1_000_000
 """Bytes above which a file is compressed."""
 
+MOST_LIKELY = "most-likely.csv"
+"""Beside them, what finished runs do with their most likely actions: a row for each run, seed and number."""
+_HEAD = ["env", "run", "seed", "episodes", "number", "mean", "se"]
+
 
 @dataclass(frozen=True)
 class Results:
@@ -35,12 +39,15 @@ class Results:
     env: str
     constraints: tuple[str, ...]
     curves: dict[str, list[log.Metrics]]
+    most_likely: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+    """By the same labels, of each seed that was evaluated with its most likely actions, "return" and "cost_NAME"."""
 
 
 def export(experiment: Experiment, scale: str, out: Path) -> list[Path]:
     """Write the data of those runs of the experiment that are in OUT, finished or not; returns the files."""
     folder = out / "data" / experiment.name
     written = []
+    evaluated: dict[str, list[list[str]]] = {}
     for env in experiment.environments:
         found = [
             (entry.label, run)
@@ -50,6 +57,7 @@ def export(experiment: Experiment, scale: str, out: Path) -> list[Path]:
         ]
         if found:
             written.append(_write(folder / f"{env}.csv", list(_rows(found))))
+            evaluated[env] = [[env, label, *row] for label, run in found for row in _evaluated(run)]
             origin = {"scale": scale, **provenance.summary([run for _, run in found])}
             if experiment.plot.ranking:
                 origin["hours"] = {
@@ -57,7 +65,30 @@ def export(experiment: Experiment, scale: str, out: Path) -> list[Path]:
                     for entry in experiment.entries(env)
                 }
             _add_provenance(folder / "provenance.json", env, origin)
-    return written
+    # Environments that this call does not export keep their rows.
+    before = {env: rows for env, rows in _most_likely(folder).items() if env not in evaluated}
+    rows = [row for _, own in sorted((before | evaluated).items()) for row in own]
+    return [*written, _write(folder / MOST_LIKELY, [_HEAD, *rows])] if rows else written
+
+
+def _evaluated(run: RunDirectory) -> Iterator[list[str]]:
+    """What a run does with its most likely actions: its seed, the episodes, and each number with its standard error."""
+    found = run.evaluation()
+    episodes = found.pop("episodes", None)
+    for name, value in found.items():
+        yield [str(run.config().seed), str(episodes), name, *(f"{value[part]:.6g}" for part in ("mean", "se"))]
+
+
+def _most_likely(folder: Path) -> dict[str, list[list[str]]]:
+    """The rows of `MOST_LIKELY` by environment; none if there is no such file."""
+    path, found = folder / MOST_LIKELY, dict[str, list[list[str]]]()
+    if path.is_file():
+        header, *rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")))
+        require(header == _HEAD, f"{path}: the columns must be {', '.join(_HEAD)}")
+        for k, row in enumerate(rows):
+            require(len(row) == len(_HEAD), f"{path}, row {k + 2}: {len(row)} values for {len(_HEAD)} columns")
+            found.setdefault(row[0], []).append(row)
+    return found
 
 
 def _rows(found: list[tuple[str, RunDirectory]]) -> Iterator[list[str]]:
@@ -120,11 +151,11 @@ def hours(folder: Path) -> dict[str, float]:
 
 def read(experiment: Experiment, folder: Path) -> list[Results]:
     """The data of the experiment in a folder, environment by environment."""
-    found = []
+    found, evaluated = [], _most_likely(folder)
     for env in experiment.environments:
         path = next((p for p in (folder / f"{env}.csv", folder / f"{env}.csv.gz") if p.is_file()), None)
         if path is not None:
-            found.append(_read_file(experiment, env, path))
+            found.append(replace(_read_file(experiment, env, path), most_likely=_by_run(evaluated.get(env, []))))
     require(len(found) > 0, f"{folder} holds no data of {experiment.name}: no file {experiment.environments[0]}.csv")
     return found
 
@@ -149,6 +180,17 @@ def _read_file(experiment: Experiment, env: str, path: Path) -> Results:
         require(label in labels, f"{path}: the experiment has no run {label!r}; {did_you_mean(label, labels)}")
         curves[label].append(_metrics(header, own))
     return Results(env, constraints, {label: seeds for label, seeds in curves.items() if seeds})
+
+
+def _by_run(rows: list[list[str]]) -> dict[str, list[dict[str, float]]]:
+    """The means of `MOST_LIKELY` by the label of the run, for each of its seeds."""
+    seeds: dict[tuple[str, str], dict[str, float]] = {}
+    for _, label, seed, _, name, mean, _ in rows:
+        seeds.setdefault((label, seed), {})[name] = float(mean)
+    found: dict[str, list[dict[str, float]]] = {}
+    for (label, _), means in seeds.items():
+        found.setdefault(label, []).append(means)
+    return found
 
 
 def _metrics(header: list[str], rows: list[list[str]]) -> log.Metrics:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from corral import devices
 from corral.errors import require
-from corral.experiments import data, figure, plan, ranking, remote, runner, spec, tables
+from corral.experiments import data, figure, most_likely, plan, ranking, remote, runner, spec, tables
 from corral.experiments.runner import How, Outcome, Progress
 from corral.experiments.spec import Experiment
 from corral.running import lock
@@ -45,6 +45,9 @@ def carry_out(
                 outcome = runner.run(jobs, progress, how)
             else:
                 outcome = remote.run(jobs, progress, how, remote.cluster_of(on, how, out), out / lock.FILE)
+            if not outcome.stopped:
+                for e in chosen:
+                    _evaluate(e, plan.jobs(e, scale, out, seeds, iterations), outcome, progress)
     files: list[Path] = []
     if outcome.stopped != "asked":
         whole = {experiment.name: experiment for experiment in experiments}
@@ -55,6 +58,15 @@ def carry_out(
                 # The figure shows the environments of earlier calls as well.
                 files += draw_from(whole[experiment.name], folder, out / "figures")
     return outcome, files
+
+
+def _evaluate(experiment: Experiment, jobs: Sequence[plan.Job], outcome: Outcome, progress: Progress) -> None:
+    """Play the most likely actions of finished runs, if the experiment asks for it."""
+    if experiment.most_likely and not outcome.stopped:
+        try:
+            outcome.failures |= most_likely.measure(jobs, experiment.most_likely, progress.note)
+        except KeyboardInterrupt:
+            outcome.stopped = "asked"
 
 
 def draw_from(experiment: Experiment, folder: Path, figures: Path) -> list[Path]:

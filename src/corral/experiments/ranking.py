@@ -58,7 +58,7 @@ def seeds(experiment: Experiment, results: Sequence[Results]) -> dict[str, list[
     found: dict[str, list[list[Seed]]] = {label: [] for label in labels}
     for part in everywhere:
         first = float(np.mean([m["return"][0] for own in part.curves.values() for m in own]))
-        span = float(np.mean([_last(m["return"]) for m in part.curves[reference]])) - first
+        span = float(np.mean([stats.last_tenth(m["return"]) for m in part.curves[reference]])) - first
         require(span != 0, f"{reference} ends where it began in {part.env}: nothing can be measured by it")
         for label in labels:
             found[label].append([_seed(part, m, first, span) for m in part.curves[label]])
@@ -70,8 +70,8 @@ def _seed(part: Results, metrics: Metrics, first: float, span: float) -> Seed:
     costs = [metrics[f"cost_{name}"] for name in part.constraints]
     sizes = [np.where(d == 0, 1, np.abs(d)) for d in limits]
     over = np.max([(c - d) / size for c, d, size in zip(costs, limits, sizes, strict=True)], axis=0)
-    last = [(_last(c) - d[-1]) / size[-1] for c, d, size in zip(costs, limits, sizes, strict=True)]
-    value, excess = (_last(metrics["return"]) - first) / span, max(0.0, *last)
+    last = [(stats.last_tenth(c) - d[-1]) / size[-1] for c, d, size in zip(costs, limits, sizes, strict=True)]
+    value, excess = (stats.last_tenth(metrics["return"]) - first) / span, max(0.0, *last)
     moments = np.linspace(0, len(metrics) - 1, POINTS)
     at = np.arange(len(metrics))
     return Seed(
@@ -83,11 +83,6 @@ def _seed(part: Results, metrics: Metrics, first: float, span: float) -> Seed:
         returns=np.interp(moments, at, (metrics["return"] - first) / span),
         costs=np.interp(moments, at, 1 + over),
     )
-
-
-def _last(values: np.ndarray) -> float:
-    """The mean of the last tenth."""
-    return float(np.mean(values[-max(1, len(values) // 10) :]))
 
 
 # -- statistics over environments ----------------------------------------------------------------------------------------

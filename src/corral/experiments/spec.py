@@ -112,6 +112,8 @@ class Experiment:
     plot: Plot
     scales: Mapping[str, Mapping[str, Size]]
     """Sizes by the name of the scale and the environment."""
+    most_likely: int = 0
+    """Episodes that finished runs play with their most likely actions (`experiments.most_likely`); 0: none."""
 
     def entries(self, env: str) -> list[Entry]:
         """The runs of an environment."""
@@ -174,11 +176,17 @@ class _Head:
 
     title: str
     environments: tuple[str, ...]
+    most_likely: int = 0
+
+    def __post_init__(self) -> None:
+        fits = self.most_likely == 0 or 2 <= self.most_likely <= 10**6
+        require(fits, f"most_likely must be 0 or within 2 and 10⁶ episodes, got {brief(self.most_likely)}")
 
 
 def _experiment(name: str, content: dict[str, Any]) -> Experiment:
-    _known(content, ("title", "environments", "plot", "runs", "scale"), "key ")
-    head = _filled(_Head, {k: content[k] for k in ("title", "environments") if k in content})
+    own = tuple(f.name for f in fields(_Head))
+    _known(content, (*own, "plot", "runs", "scale"), "key ")
+    head = _filled(_Head, {k: content[k] for k in own if k in content})
     require(len(head.environments) > 0, "environments must name at least one")
     with _at("environments"):
         for env in head.environments:
@@ -200,7 +208,7 @@ def _experiment(name: str, content: dict[str, Any]) -> Experiment:
             "run for plot.reference called ",
         )
     scales = _scales(content.get("scale"), head.environments)
-    experiment = Experiment(name, head.title, head.environments, tuple(runs), plot, scales)
+    experiment = Experiment(name, head.title, head.environments, tuple(runs), plot, scales, head.most_likely)
     _try_configs(experiment)
     return experiment
 

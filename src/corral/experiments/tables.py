@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,15 @@ from corral.running.log import Metrics
 class Line:
     """One run and one of its constraints, summarised over its seeds; `column` is "shaped_cost" or "cost"."""
 
-    def __init__(self, env: str, run: str, constraint: str, column: str, seeds: list[Metrics]) -> None:
+    def __init__(
+        self,
+        env: str,
+        run: str,
+        constraint: str,
+        column: str,
+        seeds: list[Metrics],
+        most_likely: Sequence[Mapping[str, float]] = (),
+    ) -> None:
         cost, limit = f"{column}_{constraint}", f"limit_{constraint}"
 
         def each(statistic: Callable[..., float], *columns: str) -> np.ndarray:
@@ -46,16 +54,25 @@ class Line:
         # Infinite if half of the seeds never reach the limit, or never hold it for good.
         self.reach, self.hold = _median(each(stats.reach, cost, limit)), _median(holds)
         self.holding = int(np.sum(np.isfinite(holds)))
+        # With the most likely actions; NaN where no seed was evaluated so.
+        self.likely_return = _over(most_likely, "return")
+        self.likely_cost = _over(most_likely, f"cost_{constraint}")
 
 
 def lines(experiment: Experiment, results: Results) -> list[Line]:
     """A line for every run and constraint."""
     column = experiment.column(results.env)
     return [
-        Line(results.env, label, name, column, seeds)
+        Line(results.env, label, name, column, seeds, results.most_likely.get(label, ()))
         for label, seeds in results.curves.items()
         for name in results.constraints
     ]
+
+
+def _over(seeds: Sequence[Mapping[str, float]], name: str) -> Interval:
+    """A number over those seeds of which it is known."""
+    known = np.array([seed[name] for seed in seeds if name in seed])
+    return stats.over_seeds(known) if len(known) else Interval(math.nan, math.nan, math.nan)
 
 
 def _median(values: np.ndarray) -> float:
@@ -103,6 +120,8 @@ def _table(own: list[Line]) -> str:
             shown: interval(line.final_constraint),
             f"{shown}, IQM": number(line.constraint_iqm),
             "true C": interval(line.final_cost),
+            "return, likely": interval(line.likely_return),
+            "C, likely": interval(line.likely_cost),
             "overshoot": interval(line.mean_overshoot),
             "worst": number(line.worst_overshoot),
             "violating": f"{line.violating.mean:.0%}",
@@ -114,6 +133,8 @@ def _table(own: list[Line]) -> str:
             del row["true C"]
         if not differ:
             del row["limit"]
+        if all(math.isnan(line.likely_return.mean) for line in own):
+            del row["return, likely"], row["C, likely"]
         rows.append(row)
     cells = [list(rows[0]), ["---", *["--:"] * (len(rows[0]) - 1)], *(list(row.values()) for row in rows)]
     head = "" if differ else f"Limit: {', '.join(limits)}.\n\n"
@@ -122,7 +143,8 @@ def _table(own: list[Line]) -> str:
 
 _LEGEND = f"""
 *return*, constraint and *true C*: mean over {{last}}, then over seeds, with the 95% bootstrap
-interval of the mean over seeds; *IQM* the interquartile mean over seeds. *Overshoot* (J − d)₊ of the constraint shown: mean
+interval of the mean over seeds; *IQM* the interquartile mean over seeds. *Likely*: the final policies with their most likely
+actions instead of drawn ones, in fresh episodes. *Overshoot* (J − d)₊ of the constraint shown: mean
 over iterations and seeds, and the largest of all (*worst*). *Violating*: iterations with J > d. *Paid above*:
 Σ (J − d)₊ · episodes over all of training. *Reach*, *hold*: iterations until the mean of {stats.WINDOW} iterations is at
 most d + {stats.SLACK:.0%} for the first time, and for good, the median seed; in brackets the seeds that hold it in the end.

@@ -76,6 +76,11 @@ def final(values: Curve) -> float:
     return float(np.mean(known)) if len(known) else float("nan")
 
 
+def last_tenth(values: Curve) -> float:
+    """The mean of the last tenth of the iterations, at least of one."""
+    return float(np.mean(values[-max(1, len(values) // 10) :]))
+
+
 def last_iterations(lengths: Iterable[int]) -> str:
     """The words for the iterations that `final` looks at, for curves of these lengths: "the last 20 iterations"."""
     counts = {min(LAST, length) for length in lengths}
@@ -120,6 +125,26 @@ def hold(cost: Curve, limit: Curve) -> float:
     # The first window after the last one that breaks the limit.
     first = len(met) - int(np.argmin(met[::-1])) if not met.all() else 0
     return float(first) if first < len(met) else np.inf
+
+
+def far_above(cost: Curve, limit: Curve, share: float = 0.3) -> float:
+    """Share of the iterations with J > d + share·|d|, from the first with J ≥ d on; 0 if there is none."""
+    reached = np.flatnonzero(cost >= limit)
+    if len(reached) == 0:
+        return 0.0
+    after = slice(reached[0], None)
+    return float(np.mean((cost - limit - share * np.abs(limit))[after] > 0))
+
+
+def largest_fall(values: Curve) -> float:
+    """How far a curve once fell below its best so far, as a share of its whole rise; 0 where it never rises.
+
+    With x̄ the moving mean over `WINDOW` iterations: max_k (max_{j≤k} x̄_j − x̄_k) / (max x̄ − x̄_0).
+    """
+    mean = moving_mean(values, WINDOW)
+    best = np.maximum.accumulate(mean)
+    rise = best[-1] - mean[0]
+    return float(np.max(best - mean) / rise) if rise > 0 else 0.0
 
 
 def smooth(values: Curve, window: int) -> Curve:

@@ -6,6 +6,7 @@
     policy.npz                      the final policy, once all iterations are done
     figure.png, figure.svg          the picture of the whole run
     error.txt, provenance.json      written by grids: why a run failed, and where it was made
+    evaluation.json                 written by grids: what the final policy does with its most likely actions
     id.txt, wandb/                  by which services of others know the run, and what Weights & Biases keeps of it
     .lock                           while a process writes here: which one (`lock.py`)
 
@@ -15,6 +16,7 @@ can be resumed too.
 """
 
 import contextlib
+import hashlib
 import json
 import re
 import secrets
@@ -40,10 +42,11 @@ Note = Callable[[str], None]
 """Hears of something worth a line."""
 
 _CONFIG, _CHECKPOINTS, _POLICY, _ERROR, _SEED = ("config.toml", "checkpoints", "policy.npz", "error.txt", "seed-")
-_PROVENANCE, _ID, _WANDB = "provenance.json", "id.txt", "wandb"
+_PROVENANCE, _EVALUATION, _ID, _WANDB = "provenance.json", "evaluation.json", "id.txt", "wandb"
 _ROWS = "rows_sha256"
+_POLICY_HASH = "policy_sha256"
 _STARTING = ".starting.toml"
-_MADE = (_CONFIG, log.FILE, _POLICY, "events.out.tfevents.*", "figure.*", _ERROR, _PROVENANCE, _ID)
+_MADE = (_CONFIG, log.FILE, _POLICY, "events.out.tfevents.*", "figure.*", _ERROR, _PROVENANCE, _EVALUATION, _ID)
 """The files that a run leaves in its folder, beside its checkpoints and its lock."""
 
 
@@ -216,11 +219,21 @@ class RunDirectory:
 
     def provenance(self) -> dict[str, Any]:
         """Where the run was made, as a grid wrote it down; nothing if none did or the file is damaged."""
-        try:
-            content = json.loads(files.read(self.path / _PROVENANCE))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return content if isinstance(content, dict) else {}
+        return _json(self.path / _PROVENANCE)
+
+    def evaluation(self) -> dict[str, Any]:
+        """What the final policy does with its most likely actions, if a grid has measured this very policy."""
+        found = _json(self.path / _EVALUATION)
+        return found if self.finished and found.pop(_POLICY_HASH, None) == self.policy_hash() else {}
+
+    def save_evaluation(self, content: dict[str, Any]) -> None:
+        """Write that down, with the hash of the policy."""
+        known = {_POLICY_HASH: self.policy_hash(), **content}
+        write_atomically(self.path / _EVALUATION, (json.dumps(known, indent=1) + "\n").encode())
+
+    def policy_hash(self) -> str:
+        """SHA-256 of the file of the final policy."""
+        return hashlib.sha256((self.path / _POLICY).read_bytes()).hexdigest()
 
     def id(self) -> str:
         """By which services of others know the run; made and written down when it is first asked for."""
@@ -382,6 +395,15 @@ def _at(run: RunDirectory, done: int, like: Any, rows: bool) -> tuple[Any, dict[
             f"{run.path / log.FILE} was changed: its rows before iteration {done} are not those that {path.name} knows",
         )
     return state, meta
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """The table in a file; an empty one if there is none or it is damaged."""
+    try:
+        content = json.loads(files.read(path))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
