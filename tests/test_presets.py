@@ -58,6 +58,7 @@ def test_our_preset_is_the_same_for_all_environments_of_the_same_length(env):
         for horizon in (15, 200, 1000):
             assert replace(preset(other, horizon=horizon), **same) == replace(preset(env, horizon=horizon), **same)
     assert ours.algo == CPO(calibration=0.1, memory=True, margin=0.2, reserve=0.5)
+    assert (ours.largest_advantage, ours.networks.least_deviation) == (5.0, 0.01)
     assert ours.trust.honest
     assert not ours.shape_costs
     assert ours.networks.normalize_observations

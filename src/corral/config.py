@@ -200,7 +200,7 @@ class Config:
     """Let the shares of signal choose λ of the reward and of each cost, from `gae` and `cost_gae` on (`trust.honest`)."""
     largest_advantage: float = 0.0
     """Advantages of the reward count up to this multiple of their mean size, so that a single fall does not outweigh all
-    other steps of a batch; 0: as they are."""
+    other steps of a batch; 0: as they are, as always where the algorithm takes costs off the reward (`fpo`)."""
     time_limit_ends: bool = True
     """Treat a time limit as the end of the episode (the paper). Otherwise the returns of the reward go on with the
     value of the last observation; those of costs never do, since a limit is on the sum over one episode."""

@@ -147,6 +147,26 @@ def test_steps_are_shorter_while_predicted_costs_are_wrong(update, float64):
     assert after(0.5, 8.0, comparable=False)[0] == 0.5  # nothing was expected yet
 
 
+def test_an_absurd_promise_does_not_excuse_a_miss(update, float64):
+    """d = 3. A fall from 20 to −30 was promised and 5 came: tolerated is 0.2 · 5 + 3 = 4, its square 16, not 0.2 · 5 + 33.
+
+    The miss of 35 counts as 3 · 4: E = ¼ · 144 = 36, and δ shrinks by e^−0.3, as far as it may."""
+    memory = CPO(memory=True).init(1).memory._replace(value=jnp.asarray([20.0]), surprise=jnp.asarray([1e9]))
+    known = CPO(memory=True).init(1)._replace(aimed=jnp.asarray([-50.0]), memory=memory)
+    state, _ = update(CPO(calibration=0.25), known, make_problem(), standing(5.0, 3.0))
+    np.testing.assert_allclose(state.memory.radius, np.exp(-0.3))
+    np.testing.assert_allclose(state.memory.error, 36 * np.exp(-0.3))
+
+
+def test_where_nothing_may_be_paid_and_nothing_is_steps_grow_again(update, float64):
+    known = CPO(memory=True).init(1)
+    memory = known.memory._replace(error=jnp.asarray([4.0]), radius=jnp.asarray(0.5, jnp.float64))
+    state, _ = update(CPO(calibration=0.25), known._replace(memory=memory), make_problem(), standing(0.0, 0.0))
+    np.testing.assert_allclose(state.memory.radius, 0.5 * np.exp(0.1))
+    state, _ = update(CPO(calibration=0.25), known._replace(memory=memory), make_problem(), standing(1.0, 0.0))
+    np.testing.assert_allclose(state.memory.radius, 0.5 * np.exp(-0.3))
+
+
 def test_with_a_memory_a_surprise_counts_in_the_calibration_as_half_of_the_limit_at_most(update, float64):
     """ē = ¼ · min(J − e, ½ · 3); the share s of a step is then expected to miss by s·ē."""
     known, config = CPO(memory=True).init(1), CPO(calibration=0.25)

@@ -46,8 +46,8 @@ class Memory(NamedTuple):
     surprise: Float[Array, " m"]
     """S, the average of (J − e)²."""
     error: Float[Array, " m"]
-    """E, the average of (J − e + ē)₊², of which a batch counts up to a border, less what the noise of two batches makes of
-    it, ½ · 2se²; in proportion to the radius."""
+    """E, the average of (J − e + ē)₊², of which a batch counts up to a border, less se²; in proportion to the radius. The
+    noise of two batches would make ½ · 2se² of it. That of Ĵ is less than a batch's, so a small error counts as none."""
     radius: Float[Array, ""]
     """The share of δ that steps may take."""
     corrected: Float[Array, " m"]
@@ -94,7 +94,8 @@ def meet(before: Expectation, constraints: ConstraintValues, rate: Any) -> Belie
         surprise = jnp.where(rate > 0, memory.surprise + rate * (miss**2 - memory.surprise), 25 * noise)
         gain = jnp.where(rate > 0, jnp.clip(1 - noise / jnp.where(surprise > 0, surprise, 1), _LEAST_GAIN, 1), 1)
         value, se = value - (1 - gain) * miss, jnp.sqrt(gain) * se
-        tolerated = _TOLERATED * jnp.maximum(value, limit) + jnp.maximum(constraints.limit - landing, 0)
+        # A promise of less than no cost leaves no more room than there is.
+        tolerated = _TOLERATED * jnp.maximum(value, limit) + jnp.clip(constraints.limit - landing, 0, limit)
         above = jnp.clip(miss + memory.corrected, 0, _WORST * tolerated)
         error = memory.error + rate * (above**2 - noise - memory.error)
         radius = jnp.where(rate > 0, _radius(memory.radius, error, tolerated), memory.radius)
@@ -113,7 +114,8 @@ def _radius(before: Float[Array, ""], error: Float[Array, " m"], tolerated: Floa
     step, √radius. Far below a limit much is tolerated.
     """
     tiny = jnp.finfo(error.dtype).tiny
-    wrong = jnp.max(jnp.maximum(error, 0) / jnp.maximum(tolerated**2, tiny), initial=0)
+    # Where nothing may be paid and nothing is, nothing is wrong.
+    wrong = jnp.max(jnp.where(tolerated > 0, jnp.maximum(error, 0) / jnp.maximum(tolerated**2, tiny), 0), initial=0)
     change = jnp.clip(-jnp.log(jnp.maximum(wrong, tiny)), -_SHRINK, _GROW)
     return jnp.clip(before * jnp.exp(change), LEAST_RADIUS, 1)
 

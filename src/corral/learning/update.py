@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
-from corral.config import Config
+from corral.config import Algorithm, Config
 from corral.envs.contract import EnvSpec
 from corral.learning import distributions, estimate, honest, networks, surrogates
 from corral.learning.critics import Critics, fit_critics, make_critics
@@ -112,7 +112,10 @@ def update(
     mean, se = estimate.over_episodes(sums, batch.present)
     cost, constrained, length = mean[1 : 1 + m], mean[1 + m : 1 + 2 * m], mean[-1]
 
-    samples, halves = _samples(batch, advantage, discount, config.largest_advantage), None
+    # Of an algorithm that takes costs off the reward nothing is cut: they would count for less than their price.
+    priced = type(config.algo).reward is not Algorithm.reward
+    samples = _samples(batch, advantage, discount, 0.0 if priced else config.largest_advantage)
+    halves = None
     if state.signal is not None:
         # A batch without any cost says nothing about how to pay less; what its advantages hold is the critic's error.
         silent = jnp.all(shaped == 0, axis=0)
