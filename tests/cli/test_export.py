@@ -1,6 +1,7 @@
 """`corral export`: ONNX, a policy file, a folder for the Hub; and nothing that does not pass its check."""
 
 import json
+import shutil
 from pathlib import Path
 
 import equinox as eqx
@@ -84,6 +85,12 @@ def test_a_folder_for_the_hub_has_a_card_a_config_the_weights_and_the_certificat
     assert json.loads((hub / "config.json").read_text())["env"]["name"] == "point-gather"
     assert (hub / "model.npz").read_bytes() == (run / "policy.npz").read_bytes()
     assert main(["certify", "--check", str(hub / "certificate.json"), str(hub / "model.npz")]) == 0
+    # The folder alone is enough: the policy beside the certificate has another name than the one that was certified.
+    moved = (tmp_path / "moved").resolve()
+    shutil.copytree(hub, moved)
+    (run / "policy.npz").rename(run / "away.npz")
+    assert main(["certify", "--check", str(moved / "certificate.json")]) == 0
+    (run / "away.npz").rename(run / "policy.npz")
     assert "with actions that are drawn" in card
     assert "action = policy(observation, deterministic=False)" in card  # those that were certified
     # The certificate is about drawn actions: a model goes without it unless it draws as well.
