@@ -17,7 +17,8 @@ from corral.errors import CorralError, require
 from corral.policy.file import Policy
 
 TOLERANCE = 1e-5
-"""The model's numbers may differ by this from the policy's, relative to 1 or to their size, if that is larger."""
+"""The model's numbers may differ by this from the policy's, relative to the largest of 1, their size and half the width of
+their bounds."""
 
 _OPSET = 17  # onnxruntime knows it since 1.12
 _IR = 8
@@ -190,13 +191,23 @@ def check(data: bytes, policy: Policy, sampled: bool = False, count: int = 1000,
     worst = float(np.max(np.abs(output - expected) / scale))
     require(action.shape == own.shape, f"the exported model's actions are {action.shape}, the policy's {own.shape}")
     if policy.choices is None:
-        worst = max(worst, float(np.max(np.abs(action - own) / np.maximum(1, np.abs(own)))))
+        worst = max(worst, float(np.max(np.abs(action - own) / _action_scale(policy, own))))
     else:
         clear = _clear(expected + noise if sampled else expected, policy.choices, scale.max(axis=-1))
         same = (action == own).reshape(clear.shape)
         require(bool(np.all(same[clear])), "the exported model chooses other actions than the policy")
     require(worst <= TOLERANCE, f"the exported model differs from the policy by {worst:.2g}, by {name}")
     return worst, name
+
+
+def _action_scale(policy: Policy, own: np.ndarray) -> np.ndarray:
+    """What a difference between continuous actions is relative to."""
+    low, high = policy.bounds()
+    both = np.isfinite(low) & np.isfinite(high)
+    half = np.subtract(high / 2, low / 2, where=both, out=np.zeros_like(low))
+    # Actions between far bounds are rounded as their bounds are, also those near 0.
+    found: np.ndarray = np.maximum(np.maximum(1, np.abs(own)), half.reshape(own.shape[1:]))
+    return found
 
 
 def _clear(output: np.ndarray, sizes: tuple[int, ...], scale: np.ndarray) -> np.ndarray:
