@@ -20,6 +20,7 @@ from corral.policy import onnx as exporting
 from corral.rollout import make
 from corral.running import standalone
 from corral.running.directory import RunDirectory
+from corral.running.trainer import Trainer
 
 onnx = pytest.importorskip("onnx")
 
@@ -60,6 +61,20 @@ def test_a_policy_of_an_earlier_version_gets_a_file_that_stands_alone(tmp_path):
     obs = np.ones((2, loaded.observation_size), np.float32)
     np.testing.assert_allclose(loaded(obs), result.policy(obs), atol=1e-6)
     assert loaded.about["env"]["task"] == {"max_steps": 3.0}
+
+
+def test_a_checkpoint_is_exported_and_not_the_final_policy_of_its_run(tmp_path):
+    folder = made(tmp_path / "run")
+    run = RunDirectory(folder)
+    with make.from_config(run.config()) as sampler:
+        trainer = Trainer([run.config()], sampler)
+        state = trainer.state_of(trainer.initial(), 0)
+        other = eqx.tree_at(lambda s: s.policy.log_std, state, replace_fn=lambda x: x - 1)
+    run.save_checkpoint(1, other, {})
+    assert main(["export", str(run.checkpoints()[1]), str(tmp_path / "p.npz")]) == 0
+    sigma = np.exp(np.asarray(other.policy.log_std))
+    np.testing.assert_allclose(corral.policy.load(tmp_path / "p.npz").sigma, sigma, rtol=1e-6)
+    assert not np.allclose(corral.policy.load(folder / "policy.npz").sigma, sigma)
 
 
 def test_a_folder_for_the_hub_has_a_card_a_config_the_weights_and_the_certificate(tmp_path):
