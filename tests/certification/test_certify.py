@@ -23,7 +23,7 @@ from corral.certification import episodes
 from corral.certification.certify import save
 from corral.certification.check import check
 from corral.certification.episodes import STREAM, Seen, stream_key
-from corral.certification.subject import Subject, load_subject, ranges_of
+from corral.certification.subject import Subject, load_subject, open_sampler, ranges_of
 from corral.cli import main
 from corral.config import Config
 from corral.envs.contract import Box, ConstraintSpec, Env, EnvSpec, Timestep
@@ -209,6 +209,18 @@ def test_another_environment_than_that_of_training_is_refused(name, tmp_path):
     given = replace(Priced().spec, **OTHERS[name])
     with pytest.raises(CorralError, match=f"cannot be certified in {given.name}: {name} is"):
         load_subject(policy_file(tmp_path), given)
+
+
+def test_a_gymnasium_environment_is_made_as_in_training(tmp_path):
+    """Its horizon, discounts and largest costs come from the configuration, which the file holds."""
+    given = {"limit": {"cost": 1.0}, "discount": {"cost": 0.9}, "largest_step": {"cost": 2.0}, "horizon": 50}
+    config = Config("Pendulum-v1", networks=TINY, **given)
+    with make.from_config(config) as sampler:
+        spec = sampler.spec
+    policy = networks.make_policy(spec, TINY, jax.random.key(0))
+    standalone.write(tmp_path / "p.npz", policy, spec, TINY, config)
+    with open_sampler(tmp_path / "p.npz", None) as sampler:
+        assert load_subject(tmp_path / "p.npz", sampler.spec).spec == spec
 
 
 def test_another_limit_or_description_is_the_same_environment(tmp_path):
