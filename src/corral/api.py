@@ -21,7 +21,7 @@ from corral.errors import CorralError, require
 from corral.learning import distributions
 from corral.learning.networks import Policy
 from corral.report.run_figure import run_figure
-from corral.running import config_file, log, loop, standalone
+from corral.running import config_file, files, log, loop, standalone
 from corral.running import directory as folders
 from corral.running import loggers as services
 from corral.running.directory import RunDirectory
@@ -78,17 +78,17 @@ class Result:
     def load(
         path: Path | str, net: Any = None, *, env: Any = None, constraints: Sequence[Constraint] | Constraint = ()
     ) -> "Result":
-        """Read what `save` wrote, or the policy of a run with one seed, by its folder or its policy.npz.
+        """Read what `save` wrote, or the policy of a run with one seed, by its folder, its policy.npz or a checkpoint.
 
         `net` is needed where the policy was trained with a network of your own; `env` and `constraints` for the folder of a
         run that had an environment or cost functions from Python.
         """
         path = Path(path)
         found = None if path.is_dir() else standalone.read(path, net)
-        if found is None:  # a folder, or a file of a run of an earlier version: the folder says the rest
-            run = RunDirectory.find_one(path if path.is_dir() else path.parent)
+        if found is None:  # a folder, or a checkpoint or an earlier version's policy: the folder says the rest
+            run = RunDirectory.find_one(path if path.is_dir() else RunDirectory.folder_of(path))
             with given(env, constraints, net).opened(run.config(), replace(run.options(), workers=0)) as sampler:
-                return _of_run(run, sampler.spec, net)
+                return _of_run(run, sampler.spec, net, None if path.is_dir() else path)
         run, rows = RunDirectory(path.parent), log.Metrics(found.metrics or {})
         if found.metrics is None and run.exists:
             rows = run.metrics()
@@ -355,10 +355,10 @@ class _Session:
         return self._callback(Iteration(now.done - 1, loop.shown(rows), lambda: self._results()))
 
 
-def _of_run(run: RunDirectory, spec: EnvSpec, net: Any) -> Result:
-    """The policy of a run: the final one, or the one of the newest checkpoint of a run that is not finished."""
+def _of_run(run: RunDirectory, spec: EnvSpec, net: Any, file: Path | None = None) -> Result:
+    """The policy in a file of a run, else the final one, or that of the newest checkpoint of a run that is not finished."""
     config = run.config()
-    policy, _ = run.policy(config, spec, net)
+    policy = run.policy(config, spec, net)[0] if file is None else run.policy_in(file, files.read(file), spec, net)
     return Result(policy, spec, config.networks, run.metrics(), config, run.path)
 
 

@@ -233,6 +233,18 @@ def test_the_closed_form_for_a_fixed_number_does_not_survive_stopping_at_the_wor
     assert binomtest(failed, 200, 0.2, alternative="greater").pvalue < 1e-4
 
 
+def test_the_bound_for_a_fixed_number_does_not_survive_that_it_is_computed_again_for_ever_more_episodes():
+    """Eight looks at coins of which half fall, after 100, 200, …, 12,800, each with the bound for so many."""
+
+    def certified(x: np.ndarray) -> bool:
+        stakes = np.minimum(bounds._stakes(x, 0.05, False), 0.6 / (1 - 0.5))
+        return bool(np.cumsum(np.log1p(stakes * (0.5 - x))).max() >= math.log(1 / 0.05))
+
+    looks = [100 * 2**k for k in range(8)]
+    failed = failures(lambda x: any(certified(x[:n]) for n in looks), UGLY["a fair coin"][0], looks[-1], 400)
+    assert binomtest(failed, 400, 0.05, alternative="greater").pvalue < 1e-4, failed
+
+
 @pytest.mark.parametrize(("p", "alpha"), [(0.004, 0.05), (0.3, 0.05), (0.3, 0.2)])
 def test_clopper_pearson_and_quantiles_hold_as_often_as_they_say(p, alpha):
     generator = np.random.default_rng(6)

@@ -8,6 +8,7 @@ import pytest
 
 from corral.certificates import bounds, certificate
 from corral.certificates.certificate import Certificate
+from corral.certification.check import check
 from corral.errors import CorralError
 
 
@@ -119,6 +120,72 @@ def test_a_certificate_whose_numbers_do_not_follow_from_its_episodes_is_refused_
     (tmp_path / "c.json").write_text(forged.text())
     with pytest.raises(CorralError, match=message):
         certificate.verify(certificate.read(tmp_path / "c.json"))
+
+
+def forged(change) -> str:
+    """The text of a certificate whose content was changed, and its hash computed again."""
+    content = json.loads(made().text())
+    del content["sha256"]
+    change(content)
+    return json.dumps(content | {"sha256": certificate._digest(content)})
+
+
+def put(*path, value):
+    """A change of one entry; without a value it is removed."""
+
+    def change(content):
+        for name in path[:-1]:
+            content = content[name]
+        content[path[-1]] = value
+
+    return change
+
+
+MALFORMED = {
+    "no constraints": lambda content: content.pop("constraints"),
+    "constraints that are a number": put("constraints", value=3),
+    "no constraint at all": put("constraints", value=[]),
+    "the same constraint twice": lambda content: content["constraints"].append(content["constraints"][0]),
+    "a constraint with a word too many": put("constraints", 0, "colour", value="red"),
+    "a limit that is a word": put("constraints", 0, "limit", value="low"),
+    "a largest cost that is missing": put("constraints", 0, "largest", value=None),
+    "costs that are words": put("costs", "x", value=["a", "b"]),
+    "costs of no constraint": put("costs", value={}),
+    "a confidence that is a word": put("confidence", value="high"),
+    "a policy that is none": put("policy", value=None),
+    "a policy without a file": lambda content: content["policy"].pop("file"),
+    "a file that is a number": put("policy", "file", value=7),
+    "a horizon that is a word": put("environment", "horizon", value="long"),
+    "a task that is a list": put("environment", "task", value=[1]),
+    "a parameter that is a word": put("environment", "task", value={"speed": "fast"}),
+    "another form": put("episodes", "form", value="loose"),
+    "a best of none": put("episodes", "best_of", value=0),
+    "a format that is a word": put("corral_certificate", value="one"),
+    "a part too many": put("colour", value="red"),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_content_is_refused_in_one_line_even_with_a_right_hash(name, tmp_path):
+    path = tmp_path / "c.json"
+    path.write_text(forged(MALFORMED[name]))
+    with pytest.raises(CorralError) as refused:
+        check(path, tmp_path / "never opened.npz")
+    said = str(refused.value)
+    assert "\n" not in said
+    assert "is not at" not in said  # what comes after its content
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"limit": 25.0', '"limit": 99.0, "limit": 25.0'), ('"x": [', '"x": 1, "x": [')]
+)
+def test_a_name_that_comes_twice_is_refused(old, new, tmp_path):
+    """Readers differ in which of the two they take: this one would find the hash right."""
+    path, text = tmp_path / "c.json", made().text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(CorralError, match="is in it twice"):
+        certificate.read(path)
 
 
 def test_a_certificate_with_fewer_episodes_than_it_says_is_refused():

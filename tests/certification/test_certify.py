@@ -1,8 +1,12 @@
 """Certifying a policy: fresh episodes that training never used, verdicts, exit codes, and what is refused."""
 
+import hashlib
 import json
+import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import equinox as eqx
 import jax
@@ -13,12 +17,13 @@ from scipy.stats import binomtest
 from toys import BASE, TINY, Chain, ChainState, Walk
 
 import corral
+from corral import envs
 from corral.certificates import bounds, certificate
 from corral.certification import episodes
 from corral.certification.certify import save
 from corral.certification.check import check
 from corral.certification.episodes import STREAM, Seen, stream_key
-from corral.certification.subject import Subject, ranges_of
+from corral.certification.subject import Subject, load_subject, open_sampler, ranges_of
 from corral.cli import main
 from corral.config import Config
 from corral.envs.contract import Box, ConstraintSpec, Env, EnvSpec, Timestep
@@ -33,13 +38,14 @@ from corral.running.trainer import Trainer
 
 
 class Priced(Env):
-    """A chain whose every step costs 1 and is the last with probability ½, at the latest the 20th; its reward is its number.
+    """A chain whose every step costs 1 and is the last with probability ½, at the latest the 20th.
 
-    It says that a step costs `most` at most; `sign` −1 makes its costs negative.
+    It says that a step costs `most` at most; `sign` −1 makes its costs negative. Its reward is its number times `earns`.
     """
 
     most: float = eqx.field(static=True, default=1.0)
     sign: float = eqx.field(static=True, default=1.0)
+    earns: float = eqx.field(static=True, default=1.0)
 
     @property
     def spec(self):
@@ -51,7 +57,9 @@ class Priced(Env):
     def step(self, state, action):
         key, draw = jax.random.split(state.key)
         t, ends = state.t + 1, jax.random.bernoulli(draw)
-        return ChainState(key, t), Timestep(jnp.ones(1) * t, 1.0 * t, self.sign * jnp.ones(1), ends, ~ends & (t == 20))
+        return ChainState(key, t), Timestep(
+            jnp.ones(1) * t, self.earns * t, self.sign * jnp.ones(1), ends, ~ends & (t == 20)
+        )
 
 
 def policy_file(folder: Path, env=None, limit: float = 3.0, seed: int = 3) -> Path:
@@ -123,6 +131,11 @@ def test_a_certificate_names_the_versions_of_the_simulators_too(tmp_path):
     assert versions["mujoco"] == mujoco.__version__
 
 
+def test_a_simulator_that_no_package_says_the_version_of_does_not_lose_the_episodes(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mujoco", ModuleType("mujoco"))
+    assert corral.certify(policy_file(tmp_path), env=Priced(), episodes=10).versions["mujoco"] == "unknown"
+
+
 def test_the_best_of_k_has_a_wider_bound(tmp_path):
     path = policy_file(tmp_path)
     one, best = (corral.certify(path, env=Priced(), episodes=1000, best_of=k).constraints[0].high for k in (1, 10))
@@ -159,6 +172,74 @@ def test_a_step_that_costs_more_than_stated_is_an_error_and_never_clipped(tmp_pa
     )
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_file_that_is_replaced_or_removed_while_its_episodes_are_played_gets_no_certificate(
+    gone, tmp_path, monkeypatch
+):
+    """The certificate would name a policy that was never played."""
+    monkeypatch.setattr(episodes, "_AT_ONCE", 20 * 100)
+    path, heard = policy_file(tmp_path), []
+
+    def change(done, most, statements):
+        heard.append(done)
+        path.unlink(missing_ok=True)
+        if not gone:
+            policy_file(tmp_path, seed=9)
+
+    said = "is gone since its episodes began" if gone else "was replaced while its episodes were played"
+    with pytest.raises(CorralError, match=said):
+        corral.certify(path, env=Priced(), episodes=500, progress=change)
+    assert heard == [100]  # at once, not after all episodes
+
+
+OTHERS = {
+    "horizon": {"horizon": 5},
+    "the list of constraints": {"constraints": (ConstraintSpec("d", 1.0, largest_step=1.0),)},
+    "discount of c": {"constraints": (ConstraintSpec("c", 1.0, discount=0.5, largest_step=1.0),)},
+    "largest_step of c": {"constraints": (ConstraintSpec("c", 1.0, largest_step=0.1),)},
+    "largest of c": {"constraints": (ConstraintSpec("c", 1.0, largest_step=1.0, largest=2.0),)},
+    "action": {"action": Box(1, (-1.0,), (2.0,))},
+    "name": {"name": "free"},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_environment_than_that_of_training_is_refused(name, tmp_path):
+    """In a shorter one a policy costs less, and the certificate would name the longer one."""
+    given = replace(Priced().spec, **OTHERS[name])
+    with pytest.raises(CorralError, match=f"cannot be certified in {given.name}: {name} is"):
+        load_subject(policy_file(tmp_path), given)
+
+
+def test_a_gymnasium_environment_is_made_as_in_training(tmp_path):
+    """Its horizon, discounts and largest costs come from the configuration, which the file holds."""
+    given = {"limit": {"cost": 1.0}, "discount": {"cost": 0.9}, "largest_step": {"cost": 2.0}, "horizon": 50}
+    config = Config("Pendulum-v1", networks=TINY, **given)
+    with make.from_config(config) as sampler:
+        spec = sampler.spec
+    policy = networks.make_policy(spec, TINY, jax.random.key(0))
+    standalone.write(tmp_path / "p.npz", policy, spec, TINY, config)
+    with open_sampler(tmp_path / "p.npz", None) as sampler:
+        assert load_subject(tmp_path / "p.npz", sampler.spec).spec == spec
+
+
+def test_another_limit_or_description_is_the_same_environment(tmp_path):
+    same = replace(Priced().spec, constraints=(ConstraintSpec("c", 9.0, "words", largest_step=1.0),))
+    assert load_subject(policy_file(tmp_path), same).limits == (3.0,)
+
+
+def test_a_largest_cost_under_what_the_environment_states_is_refused(tmp_path):
+    with pytest.raises(
+        CorralError, match=r"max_step_cost 0\.5 is too small for c: priced itself states that a step can cost 1"
+    ):
+        corral.certify(policy_file(tmp_path), env=Priced(), episodes=10, max_step_cost=0.5)
+    of_episodes = replace(Priced().spec, constraints=(ConstraintSpec("c", 1.0, largest=30.0),))
+    subject = replace(subject_with(1.0), spec=of_episodes)
+    with pytest.raises(CorralError, match=r"states that an episode can cost 30\.0, and its 20 steps could not"):
+        ranges_of(subject, 1.0)
+    assert ranges_of(subject, 1.5)[0].episode == pytest.approx(30)
+
+
 def test_a_negative_cost_is_an_error(tmp_path):
     with pytest.raises(CorralError, match="costs must not be negative"):
         corral.certify(policy_file(tmp_path), env=Priced(sign=-1.0), episodes=100)
@@ -175,7 +256,7 @@ def test_an_environment_that_does_not_state_its_largest_cost_must_be_told(tmp_pa
 def subject_with(gamma: float) -> Subject:
     spec = Priced().spec
     policy = networks.make_policy(spec, TINY, jax.random.key(0))
-    return Subject(policy, Path(), spec, {}, (1.0,), (gamma,), 0)
+    return Subject(policy, Path(), spec, {}, (1.0,), (gamma,), 0, "")
 
 
 def test_discounted_costs_have_a_smaller_range():
@@ -246,6 +327,18 @@ def test_a_state_that_is_no_number_is_an_error_where_its_costs_look_small(on_hos
 def test_a_return_outside_of_its_range_is_named(tmp_path):
     with pytest.raises(CorralError, match=r"an episode had a return of 1, outside of the return_range 2 210"):
         corral.certify(policy_file(tmp_path), env=Priced(), episodes=100, return_range=(2.0, 210.0))
+
+
+def test_a_return_that_single_precision_rounds_over_its_range_is_within_it(tmp_path):
+    """0.1 is 0.10000000149 in single precision; the first step earns it, and half of the episodes have no other."""
+    env = Priced(earns=-0.1)
+    found = corral.certify(policy_file(tmp_path), env=env, episodes=100, return_range=(-21.0, -0.1))
+    assert found.earned["low"] < found.earned["mean"]
+    env = Priced(earns=0.1)
+    assert (
+        corral.certify(policy_file(tmp_path), env=env, episodes=100, return_range=(0.0, 21.0)).earned["low"] is not None
+    )
+    assert bounds.rounded_range(-2.0, 1.0) == (pytest.approx(-2 - 2e-7, abs=1e-12), pytest.approx(1 + 2e-7, abs=1e-12))
 
 
 def test_the_best_of_less_than_one_policy_is_refused(tmp_path):
@@ -363,6 +456,32 @@ def test_the_command_prints_json_and_its_exit_status_is_the_verdict(run, capsys)
     assert main(["certify"]) == 2
 
 
+def test_where_more_episodes_would_decide_the_command_says_how_to_look_again(run, capsys):
+    """To repeat the same with ever more episodes until it certifies would make the confidence a lie."""
+    assert main(["certify", str(run), "--episodes", "4"]) == 11
+    assert "--until-certain may look as often as it likes" in capsys.readouterr().out
+    assert main(["certify", str(run), "--episodes", "4", "--until-certain"]) == 11
+    assert "may look as often" not in capsys.readouterr().out
+
+
+def test_the_headline_says_of_how_many_policies_this_is_the_best(run, capsys):
+    main(["certify", str(run), "--episodes", "400", "--best-of", "7"])
+    assert "with confidence 0.95 as the best of 7" in capsys.readouterr().out
+
+
+def test_a_check_prints_json_where_it_is_asked_for_and_writes_no_certificate(certified, run, tmp_path, capsys):
+    assert main(["certify", "--check", str(certified), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["holds"], told["verdict"]) == (True, "certified")
+    assert "costs" not in told
+    assert main(["certify", "--check", str(certified), str(policy_file(tmp_path)), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["holds"] is False
+    assert "is about another policy" in told["refused"]
+    assert main(["certify", "--check", str(certified), "--out", str(tmp_path / "c.json")]) == 2
+    assert not (tmp_path / "c.json").exists()
+
+
 def test_a_policy_file_alone_is_certified_as_its_folder_is(run, certified, tmp_path, capsys):
     moved = tmp_path / "alone.npz"
     moved.write_bytes((run / "policy.npz").read_bytes())
@@ -416,6 +535,25 @@ def test_a_certificate_that_names_another_environment_is_refused(run, certified,
         check(tmp_path / "forged.json")
 
 
+def test_a_certificate_of_another_horizon_or_of_cheaper_episodes_than_the_policy_file_states_is_refused(
+    run, certified, tmp_path
+):
+    """Forged with a right hash, and bounds that follow from the smaller range."""
+    found = certificate.read(certified)
+    save(replace(found, environment=found.environment | {"horizon": 2}), tmp_path / "short.json")
+    with pytest.raises(CorralError, match=r"is about 2 steps of point-gather, and .* was trained in 3"):
+        check(tmp_path / "short.json")
+    costs = np.asarray(found.costs["bombs"])
+    cheap = certificate.state("bombs", 0.5, costs, 4.0, 0.05, False)
+    save(replace(found, constraints=(cheap,)), tmp_path / "cheap.json")
+    with pytest.raises(CorralError, match=r"rests on episodes that cost 4\.0 of bombs at most, and .* states 8"):
+        check(tmp_path / "cheap.json")
+    save(
+        replace(found, constraints=(certificate.state("bombs", 0.5, costs, 9.0, 0.05, False),)), tmp_path / "dear.json"
+    )
+    assert check(tmp_path / "dear.json").verdict == "certified"
+
+
 def test_the_policy_of_a_certificate_that_is_gone_must_be_named(certified, run, tmp_path):
     found = certificate.read(certified)
     save(replace(found, policy=found.policy | {"file": str(tmp_path / "gone.npz")}), tmp_path / "c.json")
@@ -424,14 +562,62 @@ def test_the_policy_of_a_certificate_that_is_gone_must_be_named(certified, run, 
     assert check(tmp_path / "c.json", run).verdict == "certified"
 
 
-def test_an_unfinished_run_is_certified_by_its_newest_checkpoint(tmp_path):
+def with_checkpoints(folder: Path) -> tuple[RunDirectory, list]:
+    """A run with two checkpoints of different policies, and the policies."""
     config = replace(BASE, shape_costs=False)
-    run = RunDirectory(tmp_path / "run")
+    run = RunDirectory(folder)
     run.begin(config)
     trainer = Trainer([config], Walk())
-    run.save_checkpoint(1, trainer.state_of(trainer.initial(), 0), {})
+    state = trainer.state_of(trainer.initial(), 0)
+    states = [state, eqx.tree_at(lambda s: s.policy.log_std, state, replace_fn=lambda x: x - 1)]
+    for k, each in enumerate(states, start=1):
+        run.save_checkpoint(k, each, {"iteration": k, "env": "walk"})
+    return run, [each.policy for each in states]
+
+
+def test_an_unfinished_run_is_certified_by_its_newest_checkpoint(tmp_path):
+    run, _ = with_checkpoints(tmp_path / "run")
     found = corral.certify(run.path, env=Walk(), episodes=20, max_step_cost=(1.0, 1.0))
-    assert found.policy["file"].endswith("checkpoint-000001.npz")
+    assert found.policy["file"].endswith("checkpoint-000002.npz")
     assert [c.name for c in found.constraints] == ["near", "far"]
     save(found, tmp_path / "c.json")
     assert check(tmp_path / "c.json").verdict == found.verdict
+
+
+def test_a_single_checkpoint_is_certified_and_never_another_policy_of_its_run(tmp_path):
+    """Where it lies, and where it was copied into the folder of a run that has its final policy by now."""
+    run, policies = with_checkpoints(tmp_path / "run")
+    run.save_policy(policies[1], {})
+    copied = Path(shutil.copy(run.checkpoints()[1], run.path / "best.npz"))
+    for path, policy in (
+        (run.checkpoints()[1], policies[0]),
+        (run.checkpoints()[2], policies[1]),
+        (copied, policies[0]),
+    ):
+        subject = load_subject(path, Walk().spec)
+        assert subject.source == path
+        assert subject.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+        np.testing.assert_array_equal(subject.policy.log_std, policy.log_std)
+        np.testing.assert_array_equal(corral.Result.load(path, env=Walk()).module.log_std, policy.log_std)
+    found = corral.certify(copied, env=Walk(), episodes=20, max_step_cost=(1.0, 1.0))
+    assert found.policy["file"] == str(copied)
+    save(found, tmp_path / "c.json")
+    assert check(tmp_path / "c.json", copied).verdict == found.verdict
+    with pytest.raises(CorralError, match="is about another policy"):
+        check(tmp_path / "c.json", run.path)
+
+
+def test_a_checkpoint_is_certified_in_the_environment_of_its_run_only(run, tmp_path):
+    """What a checkpoint does not say of its environment, the configuration of its run does."""
+    config = RunDirectory(run).config()
+    folder = RunDirectory(tmp_path / "run")
+    folder.begin(config)
+    trainer = Trainer([config], make.from_config(config))
+    folder.save_checkpoint(1, trainer.state_of(trainer.initial(), 0), {"env": "point-gather"})
+    path = folder.checkpoints()[1]
+    own = envs.spec("point-gather", max_steps=3.0)
+    assert load_subject(path, own).spec == own
+    with pytest.raises(CorralError, match="horizon is 3 there and 2 here"):
+        load_subject(path, replace(own, horizon=2))
+    with pytest.raises(CorralError, match="was trained in point-gather, and cannot be certified in point-circle"):
+        load_subject(path, envs.spec("point-circle"))

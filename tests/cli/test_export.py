@@ -1,6 +1,7 @@
 """`corral export`: ONNX, a policy file, a folder for the Hub; and nothing that does not pass its check."""
 
 import json
+import shutil
 from pathlib import Path
 
 import equinox as eqx
@@ -19,6 +20,7 @@ from corral.policy import onnx as exporting
 from corral.rollout import make
 from corral.running import standalone
 from corral.running.directory import RunDirectory
+from corral.running.trainer import Trainer
 
 onnx = pytest.importorskip("onnx")
 
@@ -61,6 +63,20 @@ def test_a_policy_of_an_earlier_version_gets_a_file_that_stands_alone(tmp_path):
     assert loaded.about["env"]["task"] == {"max_steps": 3.0}
 
 
+def test_a_checkpoint_is_exported_and_not_the_final_policy_of_its_run(tmp_path):
+    folder = made(tmp_path / "run")
+    run = RunDirectory(folder)
+    with make.from_config(run.config()) as sampler:
+        trainer = Trainer([run.config()], sampler)
+        state = trainer.state_of(trainer.initial(), 0)
+        other = eqx.tree_at(lambda s: s.policy.log_std, state, replace_fn=lambda x: x - 1)
+    run.save_checkpoint(1, other, {})
+    assert main(["export", str(run.checkpoints()[1]), str(tmp_path / "p.npz")]) == 0
+    sigma = np.exp(np.asarray(other.policy.log_std))
+    np.testing.assert_allclose(corral.policy.load(tmp_path / "p.npz").sigma, sigma, rtol=1e-6)
+    assert not np.allclose(corral.policy.load(folder / "policy.npz").sigma, sigma)
+
+
 def test_a_folder_for_the_hub_has_a_card_a_config_the_weights_and_the_certificate(tmp_path):
     run = made(tmp_path / "run")
     save(certify(run, episodes=400), tmp_path / "c.json")
@@ -84,6 +100,12 @@ def test_a_folder_for_the_hub_has_a_card_a_config_the_weights_and_the_certificat
     assert json.loads((hub / "config.json").read_text())["env"]["name"] == "point-gather"
     assert (hub / "model.npz").read_bytes() == (run / "policy.npz").read_bytes()
     assert main(["certify", "--check", str(hub / "certificate.json"), str(hub / "model.npz")]) == 0
+    # The folder alone is enough: the policy beside the certificate has another name than the one that was certified.
+    moved = (tmp_path / "moved").resolve()
+    shutil.copytree(hub, moved)
+    (run / "policy.npz").rename(run / "away.npz")
+    assert main(["certify", "--check", str(moved / "certificate.json")]) == 0
+    (run / "away.npz").rename(run / "policy.npz")
     assert "with actions that are drawn" in card
     assert "action = policy(observation, deterministic=False)" in card  # those that were certified
     # The certificate is about drawn actions: a model goes without it unless it draws as well.

@@ -22,7 +22,7 @@ import corral.policy
 from corral.config import Networks
 from corral.errors import CorralError
 from corral.learning import distributions, networks
-from corral.policy import archive, members
+from corral.policy import acting, archive, members, plain
 from corral.running import checkpoint, standalone
 from corral.running.directory import RunDirectory
 
@@ -82,14 +82,50 @@ def test_a_program_that_acts_in_python_alone_imports_neither_numpy_nor_jax(tmp_p
     np.testing.assert_allclose([float(x) for x in done.stdout.split()], expected, atol=1e-6)
 
 
-def test_python_alone_refuses_what_has_no_action(tmp_path):
-    policy, sizes = made(KINDS["discrete"])
+@pytest.mark.parametrize("activation", ["tanh", "relu", "elu", "silu"])
+def test_python_alone_refuses_what_has_no_action(activation, tmp_path):
+    policy, sizes = made(KINDS["discrete"], activation)
     standalone.write(tmp_path / "p.npz", policy, KINDS["discrete"], sizes, None)
     loaded = corral.policy.load(tmp_path / "p.npz")
     with pytest.raises(CorralError, match="must hold 5 numbers, got 4"):
         loaded.act([1.0] * 4)
-    with pytest.raises(CorralError, match="no action for this observation"):
-        loaded.act([float("nan")] * 5)
+    for bad in ("nan", "inf", "-inf"):
+        with pytest.raises(CorralError, match="no action for this observation"):
+            loaded.act([1.0] * 4 + [float(bad)])
+    layers = loaded._plain[-1]
+    assert all(np.isnan(plain.output([float("nan")] * 5, layers, activation)))
+
+
+@pytest.mark.parametrize("kind", ["box", "discrete"])
+def test_an_infinite_observation_and_noise_that_is_no_number_are_refused(kind, tmp_path):
+    policy, sizes = made(KINDS[kind])
+    standalone.write(tmp_path / "p.npz", policy, KINDS[kind], sizes, None)
+    loaded = corral.policy.load(tmp_path / "p.npz")
+    for bad in (np.inf, -np.inf, 1e39):  # the last has no place in single precision
+        with pytest.raises(CorralError, match="no action for this observation"):
+            loaded(np.array([1.0, 1.0, bad, 1.0, 1.0]))
+    for bad in (np.nan, np.inf):
+        with pytest.raises(CorralError, match="noise must be finite"):
+            loaded(np.ones(5), noise=np.full(loaded.output_size, bad))
+
+
+def test_bounds_further_apart_than_the_largest_number_are_mapped(tmp_path):
+    """A width of 6e38 is infinite in single precision: actions became infinite or NaN."""
+    largest = float(np.finfo(np.float32).max)
+    for low, high in ((-3e38, 3e38), (-largest, largest)):
+        found = acting.outside(np.array([[-2.0, -1, 0, 0.5, 1, 2]], np.float32), (low,) * 6, (high,) * 6)
+        np.testing.assert_allclose(found, [np.array([low, low, 0, high / 2, high, high])], rtol=1e-6)
+        alone = [plain.outside(x, low, high) for x in (-2.0, -1.0, 0.0, 0.5, 1.0, 2.0)]
+        np.testing.assert_allclose(alone, found[0], rtol=1e-6)
+
+
+def test_ordinary_bounds_are_mapped_with_the_same_bits_as_by_their_half_width():
+    generator = np.random.default_rng(8)
+    ends = np.sort(generator.normal(size=(2, 5000)) * 10 ** generator.uniform(-3, 6, (2, 5000)), axis=0)
+    low, high = ends.astype(np.float32)
+    actions = generator.normal(size=(1, 5000)).astype(np.float32)
+    found = acting.outside(actions, tuple(low.tolist()), tuple(high.tolist()))
+    np.testing.assert_array_equal(found, low + (np.clip(actions, -1, 1) + 1) * ((high - low) / 2))
 
 
 def test_an_observation_without_an_action_is_refused_and_not_answered_with_the_first_choice(tmp_path):

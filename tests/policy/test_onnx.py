@@ -66,6 +66,24 @@ def test_a_model_of_another_policy_fails_the_check(load, runtime):
         export.check(export.model(later), choosy)
 
 
+def test_a_model_with_numbers_that_are_none_fails_the_check_and_so_does_such_a_policy(load, runtime):
+    """NaN differs from nothing by more than the tolerance."""
+    policy, other = load("bounded box"), load("bounded box")
+    other.biases = (*policy.biases[:-1], np.full(4, np.nan, np.float32))
+    with pytest.raises(CorralError, match="the exported model's numbers are not finite"):
+        export.check(export.model(other), policy)
+    with pytest.raises(CorralError, match="leads to, NaN or infinity"):
+        export.check(export.model(policy), other)
+
+
+def test_bounds_further_apart_than_the_largest_number_become_a_model(load, runtime):
+    policy = load("bounded box")
+    wide = {"low": [-3e38, -3e38, None, None], "high": [3e38, 3.4e38, 3.0, None]}
+    policy.about = policy.about | {"action": policy.about["action"] | wide}
+    difference, _ = export.check(export.model(policy, sampled=True), policy, sampled=True)
+    assert difference <= 1e-5
+
+
 def test_one_observation_and_many_are_batches(load, runtime):
     policy = load("bounded box")
     run, _ = export.session(export.model(policy))

@@ -157,6 +157,12 @@ def largest_sum(step: float | None, whole: float | None, gamma: float, horizon: 
     return most if exact else most * _SUMS
 
 
+def rounded_range(least: float, largest: float) -> tuple[float, float]:
+    """The range of sums that lie in [least, largest] but for the rounding of what is summed."""
+    slack = (_SUMS - 1) * max(abs(least), abs(largest))
+    return least - slack, largest + slack
+
+
 def with_broken(costs: Float[np.ndarray, " n"], broken: int, largest: float) -> Float[np.ndarray, " n"]:
     """The costs, where `broken` episodes, nobody knows which, count as the costliest there can be.
 

@@ -8,7 +8,8 @@ in the certificate, and the costs of all episodes are in it, so that whoever rea
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -17,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from corral.certificates import bounds
-from corral.errors import CorralError, require
+from corral.errors import CorralError, brief, require
 
 Verdict = Literal["certified", "refuted", "not yet"]
 
@@ -163,24 +164,69 @@ def overall(constraints: tuple[Statement, ...]) -> Verdict:
 
 
 def read(path: Path | str) -> Certificate:
-    """The certificate in a file that has not been altered."""
+    """The certificate in a file whose content matches its hash: whole, but anybody can have written it."""
+    with of_its_form(path):
+        content = json.loads(
+            Path(path).read_text(encoding="utf-8"), object_pairs_hook=_each_once, parse_constant=_no_number
+        )
+        stored, version = content.pop("sha256"), content["corral_certificate"]
+        require(stored == _digest(content), f"{path} has been altered: its content does not match its hash")
+        require(version <= _FORMAT, f"{path} has format {version}, which this version of Corral does not know")
+        del content["corral_certificate"]
+        for part, kinds in _KINDS.items():
+            for name, kind in kinds.items():
+                _require_kind(f"{part}.{name}", content[part][name], kind)
+        for name, value in content["environment"]["task"].items():
+            _require_kind(f"environment.task.{name}", value, int | float)
+        content["constraints"] = tuple(Statement(**c) for c in content["constraints"])
+        content["assumptions"] = tuple(content["assumptions"])
+        return Certificate(**content)
+
+
+_KINDS: dict[str, dict[str, type]] = {
+    "policy": {"file": str, "sha256": str, "actions": str},
+    "environment": {"name": str, "task": dict, "horizon": int, "engine": str},
+    "episodes": {"count": int, "form": str, "best_of": int, "broken": int, "seed": int, "stream": int},
+}
+"""What the tables of a certificate hold."""
+
+
+@contextmanager
+def of_its_form(path: Path | str) -> Iterator[None]:
+    """Turn whatever malformed content of a certificate makes fail into one refusal."""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        stored = content.pop("sha256")
-        version = content["corral_certificate"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorralError(f"{path} is no certificate of Corral") from error
-    require(stored == _digest(content), f"{path} has been altered: its content does not match its hash")
-    require(version <= _FORMAT, f"{path} has format {version}, which this version of Corral does not know")
-    del content["corral_certificate"]
-    content["constraints"] = tuple(Statement(**c) for c in content["constraints"])
-    content["assumptions"] = tuple(content["assumptions"])
-    return Certificate(**content)
+        yield
+    except CorralError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise CorralError(f"{path} is no certificate of Corral: {brief(error)}") from error
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A table of JSON. Of a name that comes twice, other readers may take the other value."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)} is in it twice")
+    return found
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number")
+
+
+def _require_kind(name: str, value: Any, kind: Any) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is {brief(value)}")
 
 
 def verify(certificate: Certificate) -> None:
     """Compute every bound again from the costs in the certificate; CorralError if one is not what it says."""
-    anytime = certificate.episodes["form"] == "anytime"
+    form = certificate.episodes["form"]
+    require(form in ("fixed", "anytime"), f"the certificate's number of episodes is {form!r}, not fixed or anytime")
+    anytime = form == "anytime"
+    names = [said.name for said in certificate.constraints]
+    require(0 < len(names) == len(set(names)), f"the certificate is about the constraints {names}")
     alpha = alpha_of(certificate.confidence, len(certificate.constraints), certificate.episodes["best_of"])
     require(certificate.verdict in get_args(Verdict), f"the certificate's verdict is {certificate.verdict!r}")
     require(certificate.verdict == overall(certificate.constraints), "the verdict is not that of its constraints")

@@ -1,11 +1,9 @@
 """Certify a policy: play fresh episodes of it, and write down what they show."""
 
-import hashlib
 import math
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +41,14 @@ def certify(
 ) -> Certificate:
     """Certify, or refute, that a policy keeps its limits, from fresh episodes of it.
 
-    `policy` is the folder of a run or a policy file. All upper bounds on expected costs hold together with probability
-    `confidence`, and so do all lower bounds. `episodes` is their number, 10,000 by default; with `until_certain` it is
-    the most there may be (100,000 by default), and sampling stops as soon as every constraint is decided.
+    `policy` is the folder of a run, a policy file or a checkpoint. All upper bounds on expected costs hold together with
+    probability `confidence`, and so do all lower bounds. `episodes` is their number, 10,000 by default; with
+    `until_certain` it is the most there may be (100,000 by default), and sampling stops as soon as every constraint is
+    decided.
     `max_step_cost` is the largest cost of a step, one number or one for each constraint, where the environment does not
     state it. `return_range` is the least and the largest return of an episode, if known. `best_of` is K where this
     policy is to be the best of K certified ones. `stream` numbers independent sets of episodes. `env` is needed where
-    the policy was trained on an environment that has no name.
+    the policy was trained on an environment that has no name, and must say of itself what that one did.
     """
     most = episodes if episodes is not None else 100_000 if until_certain else 10_000
     require(most >= 2, f"episodes must be at least 2, got {most}")
@@ -70,6 +69,7 @@ def certify(
         seen = Seen(subject, ranges, alpha, until_certain, stream, None if return_range is None else return_range[0])
         try:
             for sums, broken in portions(sampler, subject, ranges, stream, most, deterministic):
+                subject.require_unchanged()
                 seen.add(sums, broken)
                 statements = seen.statements(ahead=False) if until_certain else ()
                 progress(seen.count, most, statements)
@@ -79,6 +79,7 @@ def certify(
             # An anytime bound holds whenever and for whatever reason one stops; a bound for a fixed number does not.
             if not until_certain or seen.count < 2:
                 raise
+        subject.require_unchanged()
         return _certificate(subject, seen, sampler, confidence, best_of, deterministic, stream, return_range)
 
 
@@ -105,7 +106,7 @@ def _certificate(
         earned=_earned(seen, certificate.alpha_of(confidence, 1, best_of), return_range),
         policy={
             "file": str(subject.source.resolve()),
-            "sha256": hashlib.sha256(subject.source.read_bytes()).hexdigest(),
+            "sha256": subject.sha256,
             "actions": "most likely" if deterministic else "drawn",
         },
         environment={"name": spec.name, "task": subject.task, "horizon": spec.horizon, "engine": _engine(sampler)},
@@ -130,10 +131,11 @@ def _earned(seen: Seen, alpha: float, ends: tuple[float, float] | None) -> dict[
     half = -math.inf if seen.anytime else bounds.lower_quantile(returns, 0.5, alpha)
     low = None
     if ends is not None:
+        least, largest = bounds.rounded_range(*ends)
         for found in (returns.min(), returns.max()):
             said = f"outside of the return_range {ends[0]:g} {ends[1]:g}"
-            require(bool(ends[0] <= found <= ends[1]), f"an episode had a return of {found:g}, {said}")
-        low = bounds.lower_mean(returns, ends[1], alpha, least=ends[0], anytime=seen.anytime)
+            require(bool(least <= found <= largest), f"an episode had a return of {found:g}, {said}")
+        low = bounds.lower_mean(returns, largest, alpha, least=least, anytime=seen.anytime)
     return {"mean": float(returns.mean()), "half_reach": half if math.isfinite(half) else None, "low": low}
 
 
@@ -155,7 +157,8 @@ def _assumptions(statements: tuple[Statement, ...], seen: Seen) -> tuple[str, ..
 
 def _engines() -> dict[str, str]:
     """The versions of the simulators and environments' packages that this process has imported."""
-    return {name: metadata.version(name) for name in ("gymnasium", "mujoco") if name in sys.modules}
+    known = {name: sys.modules[name] for name in ("gymnasium", "mujoco") if name in sys.modules}
+    return {name: str(getattr(module, "__version__", "unknown")) for name, module in known.items()}
 
 
 def _engine(sampler: Sampler) -> str:

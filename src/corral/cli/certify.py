@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
@@ -36,7 +37,7 @@ class Config:
     """
 
     run: Path | None = field(default=None, metadata={"positional": True})
-    """Folder of the run, or a policy file."""
+    """Folder of the run, a policy file or a checkpoint."""
     confidence: float = 0.95
     """With which all upper bounds on expected costs hold together; so do all lower bounds."""
     episodes: int | None = None
@@ -59,14 +60,15 @@ class Config:
     check: Path | None = None
     """Verify this certificate instead: against RUN, or against the policy that it names."""
     json: bool = False
-    """Print the certificate as JSON, without the costs of the single episodes."""
+    """Print the certificate as JSON, without the costs of the single episodes; with --check also whether it holds."""
 
 
 def main(argv: list[str]) -> int:
     """Run the command; the verdict as exit status."""
     config = parse(Config, argv, "certify")
     if config.check is not None:
-        return _check(config.check, config.run)
+        require(config.out is None, "--out writes a new certificate, and --check makes none: leave one of them out")
+        return _check(config.check, config.run, config.json)
     require(config.run is not None, "RUN is missing: `corral certify --help` explains it")
     require(len(config.return_range) in (0, 2), f"return-range takes two numbers, got {len(config.return_range)}")
     assert config.run is not None
@@ -87,11 +89,7 @@ def main(argv: list[str]) -> int:
     if config.out is not None:
         save(found, config.out)
     if config.json:
-        print(
-            json.dumps(
-                {name: part for name, part in json.loads(found.text()).items() if name not in ("costs", "sha256")}
-            )
-        )
+        print(json.dumps(_told(found)))
     else:
         _print(found)
         if config.out is not None:
@@ -99,16 +97,22 @@ def main(argv: list[str]) -> int:
     return EXIT[found.verdict]
 
 
-def _check(path: Path, policy: Path | None) -> int:
+def _told(found: Certificate) -> dict[str, Any]:
+    """A certificate for programs, without the costs of the single episodes."""
+    return {name: part for name, part in json.loads(found.text()).items() if name not in ("costs", "sha256")}
+
+
+def _check(path: Path, policy: Path | None, as_json: bool) -> int:
     require(path.is_file(), f"there is no certificate {path}")
     try:
         found = check(path, policy)
     except CorralError as error:
-        print(f"REFUSED: {error}")
+        print(json.dumps({"holds": False, "refused": str(error)}) if as_json else f"REFUSED: {error}")
         return 1
-    print(
-        f"{path} holds for {policy or found.policy['file']}: its bounds follow from its {found.episodes['count']:,} episodes"
-    )
+    if as_json:
+        print(json.dumps({"holds": True} | _told(found)))
+        return 0
+    print(f"{path} holds for {policy or 'its policy'}: its bounds follow from its {found.episodes['count']:,} episodes")
     print(_headline(found))
     return 0
 
@@ -169,7 +173,8 @@ def _print(found: Certificate) -> None:
 def _headline(found: Certificate) -> str:
     """The verdict in one line."""
     what = f"{found.environment['name']}, {found.episodes['count']:,} episodes, policy {found.policy['sha256'][:12]}"
-    sure = f"with confidence {found.confidence:.6g}"
+    best_of = found.episodes["best_of"]
+    sure = f"with confidence {found.confidence:.6g}" + (f" as the best of {best_of}" if best_of > 1 else "")
     if found.verdict == "certified":
         parts = [f"{s.name} at most {s.high:.4g} (limit {s.limit:g})" for s in found.constraints]
         return f"CERTIFIED {sure}: expected cost of {', '.join(parts)}; {what}"
@@ -179,7 +184,17 @@ def _headline(found: Certificate) -> str:
         ]
         return f"REFUTED {sure}: expected cost of {', '.join(parts)}; {what}"
     parts = [f"{s.name} {_more(s)}" for s in found.constraints if s.verdict == "not yet"]
-    return f"NOT YET: {', '.join(parts)}; {what}"
+    return f"NOT YET: {', '.join(parts)}; {what}{_advice(found)}"
+
+
+def _advice(found: Certificate) -> str:
+    """How to go on where more episodes would decide: not by looking again and again with bounds for a single look."""
+    if found.episodes["form"] == "anytime" or all(s.more is None for s in found.constraints):
+        return ""
+    return (
+        ". To repeat this with ever more --episodes would make the confidence a lie: --until-certain may look as often as "
+        "it likes (docs/certificates.md)"
+    )
 
 
 def _more(s: Statement) -> str:

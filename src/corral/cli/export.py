@@ -30,7 +30,7 @@ class Config:
     """
 
     run: Path = field(metadata={"positional": True})
-    """Folder of the run, or a policy file."""
+    """Folder of the run, a policy file or a checkpoint."""
     target: Path = field(metadata={"positional": True})
     """FILE.onnx, FILE.npz or a folder."""
     sampled: bool = False
@@ -52,8 +52,8 @@ def main(argv: list[str]) -> int:
         found = check(config.certificate, config.run)
         require(
             found.policy["sha256"] == policy.sha256,
-            f"{config.certificate} is about the file of an earlier version, which is written anew: export FILE.npz and "
-            "certify that",
+            f"{config.certificate} is about a file that does not stand alone, such as a checkpoint, which is written anew: "
+            "export FILE.npz and certify that",
         )
         certificate = config.certificate.read_text(encoding="utf-8")
         about_model = (found.policy["actions"] == "drawn") == config.sampled
@@ -85,8 +85,8 @@ def main(argv: list[str]) -> int:
 
 
 def _standalone(run: Path) -> tuple[bytes, Policy]:
-    """The bytes of a policy file that stands alone, and the policy: the run's own file, or a new one of an older
-    run."""
+    """The bytes of a policy file that stands alone, and the policy: the run's own file, or a new one of a checkpoint or of
+    an older run."""
     source = RunDirectory.find_one(run).policy_file() if run.is_dir() else run
     if "policy" in checkpoint.read_meta(source):
         return source.read_bytes(), policies.load(source)
@@ -107,7 +107,7 @@ def _write_onnx(path: Path, policy: Policy, sampled: bool, certificate: str | No
 def _write_folder(
     config: Config, data: bytes, policy: Policy, certificate: str | None, about_model: bool
 ) -> dict[str, Any]:
-    run = RunDirectory(config.run if config.run.is_dir() else config.run.parent)
+    run = RunDirectory(config.run if config.run.is_dir() else RunDirectory.folder_of(config.run))
     algorithm = run.config().algo.name.upper() if run.exists else "policy"
     folder = config.target
     write_atomically(folder / huggingface.WEIGHTS, data)

@@ -48,11 +48,14 @@ def clipped(x: np.ndarray, low: Any, high: Any) -> np.ndarray:
 
 @lru_cache(maxsize=None)
 def _bounds(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[Any, ...]:
-    """Bounds of actions; where there are both, and whether everywhere; where such ranges start, and half their widths."""
+    """Bounds of actions; where there are both, and whether everywhere; half of where such ranges start, a quarter of widths.
+
+    A width, or twice what lies half-way, may be too large for single precision; halves are not, and are exact.
+    """
     lowest, highest = np.asarray(low, np.float32), np.asarray(high, np.float32)
     both = np.isfinite(lowest) & np.isfinite(highest)
-    width = np.subtract(highest, lowest, where=both, out=np.zeros_like(lowest))
-    return lowest, highest, both, bool(both.all()), np.where(both, lowest, np.float32(0)), width / 2
+    half = np.subtract(highest / 2, lowest / 2, where=both, out=np.zeros_like(lowest))
+    return lowest, highest, both, bool(both.all()), np.where(both, lowest, np.float32(0)) / 2, half / 2
 
 
 def outside(
@@ -69,8 +72,8 @@ def outside(
     """
     actions = np.asarray(actions)
     if low is not None and high is not None:
-        lowest, highest, both, everywhere, first, half = _bounds(low, high)
-        mapped = first + (clipped(actions, -1, 1) + 1) * half
+        lowest, highest, both, everywhere, half_first, quarter = _bounds(low, high)
+        mapped = 2 * (half_first + (clipped(actions, -1, 1) + 1) * quarter)
         actions = mapped if everywhere else np.where(both, mapped, clipped(actions, lowest, highest))
     if start is not None:
         actions = actions + np.asarray(start, np.int64)

@@ -18,14 +18,14 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-from corral.errors import CorralError, require
+from corral.errors import CorralError, require, require_finite
 from corral.policy import plain
 from corral.policy.members import Numbers, numbers
 
 FORMAT = 1
 """The version of `meta["policy"]` that this module reads and that files are written in."""
 
-_NO_ACTION = "the policy has no action for this observation, which holds NaN or infinity"
+_NO_ACTION = "the policy has no action for this observation: it holds, or leads to, NaN or infinity"
 
 
 class Policy:
@@ -101,13 +101,14 @@ class Policy:
         size = self.observation_size
         require(len(obs) == size, f"obs must hold {size} numbers, got {len(obs)}")
         x = [float(number) for number in obs]
+        require(all(map(math.isfinite, x)), _NO_ACTION)
         means, deviations, layers = self._plain
         if means is not None:
             clip = self.about["normalizer"]["clip"]
             scaled = zip(x, means, deviations, strict=True)
             x = [plain.clipped((number - mean) / deviation, -clip, clip) for number, mean, deviation in scaled]
         made = plain.output(x, layers, self.about["network"]["activation"])
-        require(not any(map(math.isnan, made)), _NO_ACTION)
+        require(all(map(math.isfinite, made)), _NO_ACTION)
         how = self.about["action"]
         if how["kind"] == "discrete":
             return int(made.index(max(made)) + how["start"])
@@ -138,18 +139,21 @@ class Policy:
         """
         import numpy as np
 
-        obs = np.asarray(obs, np.float32)
+        with np.errstate(over="ignore"):  # what is too large for single precision is infinite, and refused
+            obs = np.asarray(obs, np.float32)
         size = self.observation_size
         fits = obs.ndim in (1, 2) and obs.shape[-1] == size
         require(fits, f"obs must have shape ({size},) or (n, {size}), got {obs.shape}")
+        require(bool(np.isfinite(obs).all()), _NO_ACTION)
         output = self.output(obs)
-        require(not np.isnan(output).any(), _NO_ACTION)
+        require(bool(np.isfinite(output).all()), _NO_ACTION)
         if noise is None and not deterministic:
             random = np.random.default_rng() if random is None else random
             noise = random.standard_normal(output.shape) if self.choices is None else random.gumbel(size=output.shape)
         chance = None if noise is None else np.asarray(noise, np.float32)
         if chance is not None:
             require(chance.shape == output.shape, f"noise must have shape {output.shape}, got {chance.shape}")
+            require_finite("noise", chance)
         if self.choices is None:
             return self._outside(output if chance is None else output + self.sigma * chance)
         return self._chosen(output if chance is None else output + chance)

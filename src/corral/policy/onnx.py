@@ -17,7 +17,8 @@ from corral.errors import CorralError, require
 from corral.policy.file import Policy
 
 TOLERANCE = 1e-5
-"""The model's numbers may differ by this from the policy's, relative to 1 or to their size, if that is larger."""
+"""The model's numbers may differ by this from the policy's, relative to the largest of 1, their size and half the width of
+their bounds."""
 
 _OPSET = 17  # onnxruntime knows it since 1.12
 _IR = 8
@@ -120,11 +121,12 @@ def _box(made: _Graph, policy: Policy, x: str) -> list[Any]:
     if how["low"] is not None:
         low, high = policy.bounds()
         both = np.isfinite(low) & np.isfinite(high)
-        start = np.where(both, low, 0)
-        half = np.where(both, np.subtract(high, low, where=both, out=np.zeros_like(low)) / 2, 0)
+        half_start = np.where(both, low, 0) / 2  # as in `acting`: no width is too large for single precision
+        quarter = np.subtract(high / 2, low / 2, where=both, out=np.zeros_like(low)) / 2
         unit = made.node("Clip", [x, made.constant("minus_one", -1.0), made.constant("one", 1.0)])
-        mapped = made.node("Mul", [made.node("Add", [unit, "one"]), made.constant("half_width", half)])
-        mapped = made.node("Add", [mapped, made.constant("action_start", start)])
+        mapped = made.node("Mul", [made.node("Add", [unit, "one"]), made.constant("quarter_width", quarter)])
+        mapped = made.node("Add", [mapped, made.constant("half_start", half_start)])
+        mapped = made.node("Mul", [mapped, made.constant("two", 2.0)])
         clipped = made.node("Max", [x, made.constant("action_low", low)])
         clipped = made.node("Min", [clipped, made.constant("action_high", high)])
         x = made.node("Where", [made.constant("bounded", both, bool), mapped, clipped])
@@ -161,7 +163,14 @@ def session(data: bytes) -> tuple[Session, str]:
         runtime: Any = import_module("onnxruntime")
     except ImportError:
         evaluator = import_module("onnx.reference").ReferenceEvaluator(_onnx().load_from_string(data))
-        return lambda inputs: evaluator.run(None, dict(inputs)), "onnx's reference evaluator"
+
+        # Its sigmoid computes eˣ / (1 + eˣ), ∞ / ∞ for large x, also where it takes the other form.
+        def reference(inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+            with np.errstate(over="ignore", invalid="ignore"):
+                found: list[np.ndarray] = evaluator.run(None, dict(inputs))
+            return found
+
+        return reference, "onnx's reference evaluator"
     made = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
     return lambda inputs: made.run(None, dict(inputs)), f"onnxruntime {runtime.__version__}"
 
@@ -169,24 +178,36 @@ def session(data: bytes) -> tuple[Session, str]:
 def check(data: bytes, policy: Policy, sampled: bool = False, count: int = 1000, seed: int = 0) -> tuple[float, str]:
     """The largest difference between model and policy over random and extreme observations, and what ran the model.
 
-    CorralError where it is over `TOLERANCE`.
+    CorralError where it is over `TOLERANCE`, or a number of the model is not finite.
     """
     run, name = session(data)
     obs, noise = _questions(policy, count, seed)
     action, output = run({"observation": obs} | ({"noise": noise} if sampled else {}))
-    expected = policy.output(obs)
+    expected, own = policy.output(obs), policy(obs, noise=noise if sampled else None)
+    for whose, numbers in (("the policy's", (expected, own)), ("the exported model's", (output, action))):
+        finite = all(np.isfinite(array).all() for array in numbers)
+        require(finite, f"{whose} numbers are not finite everywhere, by {name}")
     scale = np.maximum(1, np.abs(expected))
     worst = float(np.max(np.abs(output - expected) / scale))
-    own = policy(obs, noise=noise if sampled else None)
     require(action.shape == own.shape, f"the exported model's actions are {action.shape}, the policy's {own.shape}")
     if policy.choices is None:
-        worst = max(worst, float(np.max(np.abs(action - own) / np.maximum(1, np.abs(own)))))
+        worst = max(worst, float(np.max(np.abs(action - own) / _action_scale(policy, own))))
     else:
         clear = _clear(expected + noise if sampled else expected, policy.choices, scale.max(axis=-1))
         same = (action == own).reshape(clear.shape)
         require(bool(np.all(same[clear])), "the exported model chooses other actions than the policy")
     require(worst <= TOLERANCE, f"the exported model differs from the policy by {worst:.2g}, by {name}")
     return worst, name
+
+
+def _action_scale(policy: Policy, own: np.ndarray) -> np.ndarray:
+    """What a difference between continuous actions is relative to."""
+    low, high = policy.bounds()
+    both = np.isfinite(low) & np.isfinite(high)
+    half = np.subtract(high / 2, low / 2, where=both, out=np.zeros_like(low))
+    # Actions between far bounds are rounded as their bounds are, also those near 0.
+    found: np.ndarray = np.maximum(np.maximum(1, np.abs(own)), half.reshape(own.shape[1:]))
+    return found
 
 
 def _clear(output: np.ndarray, sizes: tuple[int, ...], scale: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ def _elu(x: float) -> float:
 
 
 def _silu(x: float) -> float:
-    return x / (1 + exp(-x)) if x > -700 else 0.0  # e⁷¹⁰ is no number any more
+    return 0.0 if x <= -700 else x / (1 + exp(-x))  # e⁷¹⁰ is no number any more; NaN is at most nothing, and stays
 
 
 _ACTIVATIONS: dict[str, Callable[[float], float]] = {
@@ -66,5 +66,5 @@ def output(x: Sequence[float], layers: Sequence[Layer], activation: str) -> list
 def outside(action: float, low: float, high: float) -> float:
     """One number of an action as the environment takes it: mapped from [-1, 1] onto two bounds, or clipped to one."""
     if isfinite(low) and isfinite(high):
-        return low + (clipped(action, -1.0, 1.0) + 1) * ((high - low) / 2)
+        return 2 * (low / 2 + (clipped(action, -1.0, 1.0) + 1) * (high / 4 - low / 4))
     return clipped(action, low, high)

@@ -54,14 +54,16 @@ def write(path: Path, tree: Any, meta: dict[str, Any], beside: Mapping[str, np.n
     write_atomically(path, archive.content(_arrays(tree) | dict(beside or {}), meta))
 
 
-def load(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
-    """The tree and the meta in `path`; names, shapes and dtypes must be those of the leaves of `like`, but for
-    counts that earlier versions kept as floats, or as one for several networks.
+def load(path: Path, like: Any, content: bytes | None = None) -> tuple[Any, dict[str, Any]]:
+    """The tree and the meta in `path`, or in its `content` where that was read before.
+
+    Names, shapes and dtypes must be those of the leaves of `like`, but for counts that earlier
+    versions kept as floats, or as one for several networks.
 
     Leaves come back as what they are in `like`: JAX arrays, PRNG keys, NumPy arrays or Python numbers; of a JAX array a
     `jax.ShapeDtypeStruct` is enough.
     """
-    entries, meta = archive.read(path)
+    entries, meta = archive.read(path) if content is None else archive.parse(content, str(path))
     leaves, structure = jax.tree_util.tree_flatten_with_path(like)
     names = [name_of(where) for where, _ in leaves]
     missing = [name for name in names if name not in entries]
@@ -73,9 +75,15 @@ def load(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
     return jax.tree_util.tree_unflatten(structure, restored), meta
 
 
-def read_meta(path: Path) -> dict[str, Any]:
-    """The `meta` of a file alone, verified like the rest."""
-    return archive.read(path)[1]
+def read_meta(path: Path, content: bytes | None = None) -> dict[str, Any]:
+    """The `meta` of a file, or of its `content`, alone, verified like the rest."""
+    return (archive.read(path) if content is None else archive.parse(content, str(path)))[1]
+
+
+def has_branch(path: Path, content: bytes, name: str) -> bool:
+    """Whether the tree in the content of a file has a branch of this name."""
+    arrays, _ = archive.parse(content, str(path))
+    return any(array.startswith(f"{_ROOT}.{name}") for array in arrays)
 
 
 def name_of(where: tuple[Any, ...]) -> str:

@@ -88,6 +88,12 @@ class RunDirectory:
         return found[0]
 
     @staticmethod
+    def folder_of(file: Path) -> Path:
+        """The folder of the run that a file belongs to: its own, or the one above if it lies among the checkpoints."""
+        folder = file.absolute().parent
+        return folder.parent if folder.name == _CHECKPOINTS and not RunDirectory(folder).exists else folder
+
+    @staticmethod
     def find_all(directory: Path) -> "list[RunDirectory]":
         """Every run in this folder or anywhere below it, seed-2 before seed-10; CorralError if there is none."""
         require(directory.is_dir(), f"there is no folder {directory}")
@@ -183,6 +189,15 @@ class RunDirectory:
         found = restore([self], [like], warnings.warn)
         require(found.done > 0, f"{self} holds no policy yet: neither {_POLICY} nor a checkpoint")
         return found.states[0].policy, self.checkpoints()[found.done]
+
+    def policy_in(self, file: Path, content: bytes, spec: EnvSpec, net: Any | None = None) -> Policy:
+        """The policy in the content of one file of this run: a final policy, or the state of a checkpoint."""
+        config = self.config()
+        like: Any = jax.eval_shape(lambda: update.init(config, spec, jax.random.key(0), net))
+        whole = checkpoint.has_branch(file, content, "policy")
+        found, _ = checkpoint.load(file, like if whole else like.policy, content)
+        policy: Policy = found.policy if whole else found
+        return policy
 
     def policy_file(self) -> Path:
         """The file that `policy` reads: of the final policy, else the newest checkpoint; CorralError if there is neither."""

@@ -75,9 +75,9 @@ class Standalone(NamedTuple):
     """The rows of its training by column; None where the file has none."""
 
 
-def read(path: Path, net: Any | None = None) -> Standalone | None:
-    """The content of a policy file; None where it does not say what its arrays mean."""
-    meta = checkpoint.read_meta(path)
+def read(path: Path, net: Any | None = None, content: bytes | None = None) -> Standalone | None:
+    """What a policy file holds, or its `content`, read before; None where it does not say what its arrays mean."""
+    meta = checkpoint.read_meta(path, content)
     if "spec" not in meta:
         return None
     try:
@@ -89,7 +89,7 @@ def read(path: Path, net: Any | None = None) -> Standalone | None:
         if isinstance(error, CorralError):
             raise
         raise CorralError(f"{path} holds no policy of Corral's: {brief(error)}") from error
-    policy, _ = checkpoint.load(path, like)
+    policy, _ = checkpoint.load(path, like, content)
     return Standalone(policy, spec, networks, config, meta, metrics if "metrics" in meta else None)
 
 
