@@ -35,8 +35,11 @@ ODD = Config(
     "config",
     [
         ODD,
-        Config("x", algo=CPO(0.0, memory=False)),
-        *(Config("x", algo=algo) for algo in (CPO(calibration=0.25, memory=True), TRPO(), FPO(penalty=50.0))),
+        Config("x", algo=CPO(0.0, memory=False, margin=0.0, reserve=0.0)),
+        *(
+            Config("x", algo=algo)
+            for algo in (CPO(0.25, memory=True, margin=1.0, reserve=0.5), TRPO(), FPO(penalty=50.0))
+        ),
     ],
 )
 def test_a_configuration_survives_the_file_exactly(tmp_path, config):
@@ -137,7 +140,7 @@ def test_flags_win_over_the_file_and_the_file_over_the_preset(tmp_path):
 def test_a_saved_file_leaves_nothing_to_a_preset(tmp_path):
     save(preset("point-circle", "paper"), tmp_path / "config.toml")
     config, _ = train_options(["--config", str(tmp_path / "config.toml")])  # whose own preset would be `corral`
-    assert config == preset("point-circle", "paper", CPO(calibration=0.0, memory=False))
+    assert config == preset("point-circle", "paper", CPO(0.0, memory=False, margin=0.0, reserve=0.0))
 
 
 def test_the_saved_file_of_a_run_repeats_it(tmp_path):

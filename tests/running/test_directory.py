@@ -103,7 +103,7 @@ def test_one_seed_goes_into_the_folder_and_several_into_folders_of_their_own():
 def test_what_begins_a_run_can_be_read_again(tmp_path):
     run = RunDirectory(tmp_path / "run")
     assert not run.exists
-    config = replace(BASE, algo=CPO(0.1, memory=False))
+    config = replace(BASE, algo=CPO(0.1, memory=False, margin=0.0, reserve=0.0))
     run.begin(config, RunOptions(checkpoint_every=7, threads=2))
     assert run.exists
     assert not run.finished
