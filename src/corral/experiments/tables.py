@@ -58,6 +58,11 @@ class Line:
         self.likely_return = _over(most_likely, "return")
         self.likely_cost = _over(most_likely, f"cost_{constraint}")
 
+    @property
+    def was_evaluated(self) -> bool:
+        """Whether it is known what the most likely actions do."""
+        return not math.isnan(self.likely_return.mean)
+
 
 def lines(experiment: Experiment, results: Results) -> list[Line]:
     """A line for every run and constraint."""
@@ -98,7 +103,8 @@ def markdown(experiment: Experiment, found: list[Line]) -> str:
     for env in dict.fromkeys(line.env for line in found):
         parts.append(f"\n## {env_title(env)}\n\n" + _table([line for line in found if line.env == env]))
     last = stats.last_iterations(count for line in found for count in line.iterations)
-    return "\n".join(parts) + "\n" + _LEGEND.format(last=last)
+    likely = _LIKELY if any(line.was_evaluated for line in found) else ""
+    return "\n".join(parts) + "\n" + _LEGEND.format(last=last) + likely
 
 
 def _table(own: list[Line]) -> str:
@@ -133,7 +139,7 @@ def _table(own: list[Line]) -> str:
             del row["true C"]
         if not differ:
             del row["limit"]
-        if all(math.isnan(line.likely_return.mean) for line in own):
+        if not any(line.was_evaluated for line in own):
             del row["return, likely"], row["C, likely"]
         rows.append(row)
     cells = [list(rows[0]), ["---", *["--:"] * (len(rows[0]) - 1)], *(list(row.values()) for row in rows)]
@@ -143,11 +149,13 @@ def _table(own: list[Line]) -> str:
 
 _LEGEND = f"""
 *return*, constraint and *true C*: mean over {{last}}, then over seeds, with the 95% bootstrap
-interval of the mean over seeds; *IQM* the interquartile mean over seeds. *Likely*: the final policies with their most likely
-actions instead of drawn ones, in fresh episodes. *Overshoot* (J − d)₊ of the constraint shown: mean
+interval of the mean over seeds; *IQM* the interquartile mean over seeds. *Overshoot* (J − d)₊ of the constraint shown: mean
 over iterations and seeds, and the largest of all (*worst*). *Violating*: iterations with J > d. *Paid above*:
 Σ (J − d)₊ · episodes over all of training. *Reach*, *hold*: iterations until the mean of {stats.WINDOW} iterations is at
 most d + {stats.SLACK:.0%} for the first time, and for good, the median seed; in brackets the seeds that hold it in the end.
+"""
+
+_LIKELY = """*Likely*: the final policies with their most likely actions instead of drawn ones, in fresh episodes.
 """
 
 
@@ -166,10 +174,12 @@ def _iterations(value: float) -> str:
 
 
 def as_csv(found: list[Line]) -> str:
-    """Every field of every line, intervals as three columns."""
+    """Every field of every line, intervals as three columns; of the most likely actions only where they are known."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     rows = [_flat(line) for line in found]
+    if not any(line.was_evaluated for line in found):
+        rows = [{name: value for name, value in row.items() if not name.startswith("likely_")} for row in rows]
     writer.writerow(rows[0] if rows else [])
     writer.writerows(row.values() for row in rows)
     return text.getvalue()
