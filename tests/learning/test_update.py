@@ -291,21 +291,22 @@ def test_advantages_of_the_reward_may_count_up_to_a_multiple_of_their_mean_size_
         np.testing.assert_allclose(samples.cost_advantage[:4, 0], [2, 2, 2, -6], rtol=1e-6)
 
 
-def test_the_largest_advantage_reaches_the_update_but_not_where_costs_are_taken_off_the_reward():
-    """A price of a cost must count in full: FPO's steps do not depend on the border, those of CPO do."""
-    for config, alike in ((CONSTRAINED, False), (PENALISED, True)):
-        config = replace(config, shape_costs=False)
+def test_the_largest_advantage_reaches_the_update_but_not_where_costs_are_taken_off_the_reward(monkeypatch):
+    """A price of a cost must count in full, so nothing is cut off the advantages that FPO sees."""
+
+    class Asked(Exception):
+        pass
+
+    def samples(batch, advantage, discount, largest):
+        raise Asked(largest)
+
+    monkeypatch.setattr(learning_update, "_samples", samples)
+    for config, cut in ((CONSTRAINED, 0.5), (PENALISED, 0.0)):
+        config = replace(config, largest_advantage=0.5)
         state = learning_update.init(config, spec(2), jax.random.key(0))
-        batch = draw(state.policy, 2, seed=0)
-        plain, cut = (
-            networks.flatten(
-                learning_update.update(
-                    replace(config, largest_advantage=largest), spec(2), state, batch, jax.random.key(1)
-                )[0].policy
-            ).theta
-            for largest in (0.0, 0.5)
-        )
-        assert bool(jnp.array_equal(plain, cut)) == alike
+        with pytest.raises(Asked) as asked:
+            learning_update.update(config, spec(2), state, draw(state.policy, 2, seed=0), jax.random.key(1))
+        assert asked.value.args == (cut,)
 
 
 def test_rewards_that_do_not_vary_give_no_advantage_instead_of_a_division_by_zero(constrained):
