@@ -58,13 +58,21 @@ def _curves(experiment: str, env: str) -> str:
     found = data.read(spec.paper(experiment), folder) if folder.is_dir() else []
     found = [part for part in found if part.env == env]
     if not found:
-        command = f"corral reproduce {experiment} --only {env} --scale paper --out DIR"
-        return f"*Not run yet: `{command}`, then copy DIR/data to results/.*"
+        return _not_run(f"{experiment} --only {env}")
     lines = tables.lines(spec.paper(experiment), found[0])
     shown = tables.constraint_title(lines[0].column)
     head = ["run", "seeds × iterations", "return", f"{shown}, limit {tables.number(lines[0].limit)}", "true C"]
-    rows = [head, ["---", *["--:"] * (len(head) - 1)], *(_cells(line) for line in lines)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + f"\n\n{_origin(experiment, env)}"
+    return f"{_table(head, map(_cells, lines))}\n\n{_origin(experiment, env)}"
+
+
+def _not_run(experiment: str) -> str:
+    return f"*Not run yet: `corral reproduce {experiment} --scale paper --out DIR`, then copy DIR/data to results/.*"
+
+
+def _table(head: list[str], rows: Iterable[list[str]]) -> str:
+    """Markdown: words in the first column, numbers in the others."""
+    cells = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
 def _cells(line: Line) -> list[str]:
@@ -78,15 +86,12 @@ def _suite(experiment: str, label: str) -> str:
     """One run in all environments: returns, costs and how the limit was kept, and what others have published."""
     folder = RESULTS / experiment
     if not folder.is_dir():
-        return (
-            f"*Not run yet: `corral reproduce {experiment} --scale paper --out DIR`, then copy DIR/data to results/.*"
-        )
+        return _not_run(experiment)
     parts = [part for part in data.read(spec.paper(experiment), folder) if label in part.curves]
     head = ["task", "seeds × iterations", "return", "likely", "cost", "likely", "over 1.3 d", "(C − d)₊"]
     head += ["largest fall", "published: CPO", "best"]
-    rows = [head, ["---", *["--:"] * (len(head) - 1)], *(_suite_row(part, label) for part in parts)]
     origins = dict.fromkeys(_origin(experiment, part.env) for part in parts)
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n\n" + " ".join(origins)
+    return f"{_table(head, (_suite_row(part, label) for part in parts))}\n\n{' '.join(origins)}"
 
 
 def _suite_row(part: data.Results, label: str) -> list[str]:

@@ -38,16 +38,16 @@ def carry_out(
     if train:
         devices.use_cache()
         devices.keep_memory()
-        jobs = plan.merge(plan.jobs(e, scale, out, seeds, iterations) for e in chosen)
+        own = [plan.jobs(e, scale, out, seeds, iterations) for e in chosen]
+        jobs = plan.merge(own)
         how = how or How()
         with lock.owned(out, note=progress.note):
             if on == "here":
                 outcome = runner.run(jobs, progress, how)
             else:
                 outcome = remote.run(jobs, progress, how, remote.cluster_of(on, how, out), out / lock.FILE)
-            if not outcome.stopped:
-                for e in chosen:
-                    _evaluate(e, plan.jobs(e, scale, out, seeds, iterations), outcome, progress)
+            for experiment, its in zip(chosen, own, strict=True):
+                _evaluate(experiment, its, outcome, progress)
     files: list[Path] = []
     if outcome.stopped != "asked":
         whole = {experiment.name: experiment for experiment in experiments}
@@ -61,7 +61,7 @@ def carry_out(
 
 
 def _evaluate(experiment: Experiment, jobs: Sequence[plan.Job], outcome: Outcome, progress: Progress) -> None:
-    """Play the most likely actions of finished runs, if the experiment asks for it."""
+    """Play the most likely actions of finished runs, if the experiment asks for it and nothing has ended it early."""
     if experiment.most_likely and not outcome.stopped:
         try:
             outcome.failures |= most_likely.measure(jobs, experiment.most_likely, progress.note)
