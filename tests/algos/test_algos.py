@@ -1,12 +1,13 @@
 """Each algorithm's update against its recursion by hand and its step from matrices written out."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from small_policies import BOTH, DELTA, KINDS, boundary_step, explicit, make_problem, standing
 
 from corral.algos import CPO, FPO, PDO, TRPO, pdo
-from corral.learning import networks
+from corral.learning import calibration, networks
 from corral.learning.surrogates import ConstraintValues
 from corral.trust_region.dual import Case
 
@@ -96,15 +97,16 @@ def test_the_calibrated_limit_is_the_one_the_step_aims_at(update, float64):
 
 
 def test_a_noisy_batch_is_believed_as_far_as_expectations_have_missed_before(update, float64):
-    """K = 1 − se²/S by hand, with S ← S + ¼((J − e)² − S); without calibration a batch is all there is."""
+    """K = 1 − N/S by hand, with S ← S + ¼((J − e)² − S) and N = se² before and after; without calibration a batch is all."""
     known = CPO(memory=True).init(1)._replace(aimed=jnp.asarray([-0.5]))
-    known = known._replace(memory=known.memory._replace(value=jnp.asarray([2.0]), surprise=jnp.asarray([4.0])))
+    told = known.memory._replace(value=jnp.asarray([2.0]), surprise=jnp.asarray([4.0]))
     for value, se, believed in (
         (2.5, 0.9, 1.5 + (1 - 0.81 / 3.25)),  # e = 1.5, a miss of 1, S = 4 + ¼(1 − 4)
         (2.5, 3.0, 1.5 + 0.2),  # 1 − 9/3.25 < 0: the least weight
         (2.5, 0.0, 2.5),
     ):
         constraints = standing(value, 3.0)._replace(se=jnp.asarray([se]))
+        known = known._replace(memory=told._replace(noise=jnp.asarray([se**2])))
         state, _ = update(CPO(calibration=0.25), known, make_problem(), constraints)
         np.testing.assert_allclose(state.memory.value, believed)
         # A miss counts as far as it is believed.
@@ -118,13 +120,14 @@ def test_a_noisy_batch_is_believed_as_far_as_expectations_have_missed_before(upd
 def test_steps_are_shorter_while_predicted_costs_are_wrong(update, float64):
     """By hand, with d = 3, an expected cost e = 2 and Ĵ < 3: tolerated is 0.2 · 3 + (3 − 2) = 1.6, its square 2.56.
 
-    E ← E + ¼((J − e + ē)₊² − se² − E), a miss counts as at most three times what is tolerated; δ is multiplied by 2.56/E,
-    but by no less than e^−0.3 and no more than e^0.1, and E with it. The share of δ stays within [1/16, 1]."""
+    E ← E + ¼((J − e + ē)₊² − N − E) with N = se², a miss counts as at most three times what is tolerated; δ is multiplied
+    by 2.56/E, but by no less than e^−0.3 and no more than e^0.1, and E with it. The share of δ stays within [1/16, 1]."""
     known, problem = CPO(memory=True).init(1), make_problem()
 
     def after(radius, miss, se=0.0, error=0.0, corrected=0.0, comparable=True):
         memory = known.memory._replace(
             value=jnp.asarray([2.0]),
+            noise=jnp.asarray([se**2]),
             error=jnp.asarray([error]),
             radius=jnp.asarray(radius, jnp.float64),
             corrected=jnp.asarray([corrected]),
@@ -145,6 +148,33 @@ def test_steps_are_shorter_while_predicted_costs_are_wrong(update, float64):
     np.testing.assert_allclose([after(0.5, -1.8, error=900.0)[0], after(0.5, 0.0)[0]], 0.5 * np.exp([-0.3, 0.1]))
     np.testing.assert_allclose([after(0.99, 0.0)[0], after(0.0626, -1.8, error=900.0)[0]], [1, 1 / 16])
     assert after(0.5, 8.0, comparable=False)[0] == 0.5  # nothing was expected yet
+
+
+def test_a_cost_that_one_episode_in_fifty_has_is_not_believed_to_be_less(float64):
+    """Of 10 episodes each costs 20, but one in 50 costs 1,020: the mean is 40. Four of five batches hold none of these, and
+    say 20 with no error at all; the others say 120 ± 100. Weighted by their own errors the belief would be 20 to 25."""
+    rare = np.random.default_rng(0).binomial(10, 0.02, 3000)
+    costs = 20 + 100.0 * rare
+    errors = 1000 * np.sqrt(rare / 10 * (1 - rare / 10) / 9)
+    meet, known, believed = jax.jit(calibration.meet), calibration.begin(1, memory=True), []
+    for k, (cost, error) in enumerate(zip(costs, errors, strict=True)):
+        batch = standing(cost, 40.0, comparable=k > 0)._replace(se=jnp.asarray([error]))
+        value, _, known = meet(known, batch, 0.1)
+        believed.append(float(value[0]))
+    assert abs(costs.mean() - 40) < 3
+    np.testing.assert_allclose(np.mean(believed[100:]), costs[100:].mean(), rtol=0.05)
+    # Noise is no error of what was predicted, and no credit for later errors either.
+    assert float(known.memory.error[0]) > -((3 * 0.2 * 40 + 3 * 40) ** 2)
+
+
+def test_what_a_batch_s_own_noise_explains_counts_in_full_in_the_calibration(float64):
+    """After batches at 20 one costs 220 with d = 40: of the miss of 200 counts 20, or all that its error explains."""
+    for error, counted in ((1.0, 20.0), (90.0, 90.0)):
+        known = calibration.begin(1, memory=True)
+        memory = known.memory._replace(value=jnp.asarray([20.0]), surprise=jnp.asarray([1e12]))
+        batch = standing(220.0, 40.0)._replace(se=jnp.asarray([error]))
+        found = calibration.meet(known._replace(memory=memory), batch, 0.1)
+        np.testing.assert_allclose(found.known.excess, 0.1 * counted)
 
 
 def test_an_absurd_promise_does_not_excuse_a_miss(update, float64):

@@ -9,7 +9,11 @@ else J_C would settle at d + ē(1/s − 1).
 A batch's mean cost is noisy, and a step that answers all of it carries the noise into the next policy. What was expected of
 J_C is a second, independent estimate, so an update with a memory believes a mean of both, as a Kalman filter does:
 
-    Ĵ_k = e_k + K(J_k − e_k),   e_k = Ĵ_{k−1} + expected change,   K = 1 − se²/S,   S an average of (J_k − e_k)²
+    Ĵ_k = e_k + K(J_k − e_k),   e_k = Ĵ_{k−1} + expected change,   K = 1 − N/S,   S and N averages of (J_k − e_k)² and of se²
+
+N is an average since a batch's own se says too much of its cost: where a rare episode costs a hundred times the usual, the
+batches that hold none have a small se and those that hold one a large one. Weighted by it, the costly batches would hardly
+be believed, and Ĵ would stay below the mean.
 
 What costs come to above what the surrogate alone promised, once the noise of batches is taken off, is its error. It grows
 with the length of the steps, so with a memory the trust region shrinks while that error is large against the limit, and
@@ -26,7 +30,8 @@ from corral.learning.surrogates import ConstraintValues
 _LEAST_GAIN = 0.2
 """The least weight of a batch against what was expected of it."""
 _LARGEST = 0.5
-"""With a memory a miss counts in ē as at most this share of the limit: one surprise is no reason to aim too low for long."""
+"""With a memory a miss counts in ē as at most this share of the limit, or as its batch's standard error where that is more:
+one surprise is no reason to aim too low for long."""
 _TOLERATED = 0.2
 """The error of a predicted cost that leaves the radius as it is, as a share of the limit or, where it is above, of the cost;
 what was expected to be left below the limit is tolerated too."""
@@ -45,9 +50,12 @@ class Memory(NamedTuple):
     """Ĵ, the cost of the last policy as far as both tell."""
     surprise: Float[Array, " m"]
     """S, the average of (J − e)²."""
+    noise: Float[Array, " m"]
+    """N, the average of se²."""
     error: Float[Array, " m"]
-    """E, the average of (J − e + ē)₊², of which a batch counts up to a border, less se²; in proportion to the radius. The
-    noise of two batches would make ½ · 2se² of it. That of Ĵ is less than a batch's, so a small error counts as none."""
+    """E, the average of (J − e + ē)₊², of which a batch counts up to a border, less N up to the same border; in proportion
+    to the radius. The noise of two batches would make ½ · 2N of it. That of Ĵ is less than a batch's, so a small error
+    counts as none."""
     radius: Float[Array, ""]
     """The share of δ that steps may take."""
     corrected: Float[Array, " m"]
@@ -68,7 +76,7 @@ class Expectation(NamedTuple):
 def begin(m: int, memory: bool) -> Expectation:
     """Nothing is known yet."""
     nothing = jnp.zeros(m)
-    known = Memory(nothing, nothing, nothing, jnp.ones(()), nothing)
+    known = Memory(nothing, nothing, nothing, nothing, jnp.ones(()), nothing)
     return Expectation(nothing, nothing, known if memory else None)
 
 
@@ -89,19 +97,23 @@ def meet(before: Expectation, constraints: ConstraintValues, rate: Any) -> Belie
     counted, limit = miss, jnp.abs(constraints.limit)
     if memory is not None:
         landing = memory.value + before.aimed
-        miss, noise = value - landing, se**2
+        miss = value - landing
         # At first all is surprise, and a batch is believed.
+        noise = jnp.where(rate > 0, memory.noise + rate * (se**2 - memory.noise), se**2)
         surprise = jnp.where(rate > 0, memory.surprise + rate * (miss**2 - memory.surprise), 25 * noise)
         gain = jnp.where(rate > 0, jnp.clip(1 - noise / jnp.where(surprise > 0, surprise, 1), _LEAST_GAIN, 1), 1)
-        value, se = value - (1 - gain) * miss, jnp.sqrt(gain) * se
+        # What a batch's own noise explains is no surprise: it counts in full, so that rare costs are not forgotten.
+        most = jnp.maximum(_LARGEST * limit, se)
+        value, se = value - (1 - gain) * miss, jnp.sqrt(gain * noise)
         # A promise of less than no cost leaves no more room than there is.
         tolerated = _TOLERATED * jnp.maximum(value, limit) + jnp.clip(constraints.limit - landing, 0, limit)
-        above = jnp.clip(miss + memory.corrected, 0, _WORST * tolerated)
-        error = memory.error + rate * (above**2 - noise - memory.error)
+        worst = _WORST * tolerated
+        above = jnp.clip(miss + memory.corrected, 0, worst)
+        error = memory.error + rate * (above**2 - jnp.minimum(noise, worst**2) - memory.error)
         radius = jnp.where(rate > 0, _radius(memory.radius, error, tolerated), memory.radius)
-        memory = Memory(value, surprise, error * radius / memory.radius, radius, memory.corrected)
+        memory = Memory(value, surprise, noise, error * radius / memory.radius, radius, memory.corrected)
         # A miss of which the share K is believed comes back in the next iterations, and counts 1/K times in all.
-        counted = jnp.clip(gain * miss, -_LARGEST * limit, _LARGEST * limit)
+        counted = jnp.clip(gain * miss, -most, most)
     # An aim above d would not be the limit that was asked for, and no cost that counts events can be below 0.
     excess = jnp.clip(before.excess + rate * counted, 0, limit)
     return Believed(value, se, Expectation(excess, before.aimed, memory))
