@@ -229,6 +229,20 @@ def test_a_reserve_leaves_its_share_of_the_room_below_a_limit_unused(update, flo
     np.testing.assert_array_equal(above.theta, same.theta)
 
 
+def test_room_that_may_be_noise_is_not_reserved(update, float64):
+    """At J = 2.98 ± 0.004, d = 3 the room is 0.02: two standard errors, 0.008, are free, and 0.6 of 0.012 is left unused,
+    as with d = 3 − 0.0072. A room within two standard errors is all free.
+    """
+    none, problem = CPO().init(1), make_problem()
+    noisy = lambda se: standing(2.98, 3.0)._replace(se=jnp.array([se]))  # noqa: E731
+    _, kept = update(CPO(reserve=0.6), none, problem, noisy(0.004))
+    _, lower = update(CPO(), none, problem, standing(2.98, 3.0 - 0.0072))
+    np.testing.assert_allclose(kept.theta, lower.theta, rtol=1e-9)
+    _, within = update(CPO(reserve=0.6), none, problem, noisy(0.011))
+    _, plain = update(CPO(), none, problem, standing(2.98, 3.0))
+    np.testing.assert_array_equal(within.theta, plain.theta)
+
+
 def test_without_calibration_cpo_forgets_what_was_realised(update, float64):
     state, step = update(CPO(), CPO().init(1), make_problem(), standing(1.0, 3.0, 5.0))
     assert state.excess[0] == 0

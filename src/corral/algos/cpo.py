@@ -15,8 +15,9 @@ with a **memory** a noisy batch is not believed all that it says, and steps are 
 confidence that z stands for in each batch, instead of on average.
 
 **The reserve** (ours, off in the paper's settings) leaves a share of the room below a limit unused in each update, as a
-control barrier does: c is (1 − reserve)(J_C − d) where that is negative. A cost that counts how often something is exceeded
-rises faster than its gradient says; with a reserve it comes to the limit from below instead of through it.
+control barrier does. A cost that counts how often something is exceeded rises faster than its gradient says; with a reserve
+it comes to the limit from below instead of through it. A room w = d − J_C of up to two standard errors (se) may be no more
+than noise, and is all used: else J_C would settle below d by that noise. Beyond, c = −w + reserve·(w − 2se).
 
 **Hysteresis** (off by default). After a violation the step reduces costs only, until they are below a share of the limits.
 """
@@ -34,6 +35,9 @@ from corral.learning.calibration import Expectation
 from corral.learning.surrogates import ConstraintValues, Local, Step
 from corral.trust_region import dual
 from corral.trust_region.dual import Case
+
+_NOISE = 2.0
+"""A batch may lie this many standard errors below the mean cost of its policy by chance."""
 
 
 class State(NamedTuple):
@@ -64,8 +68,8 @@ class CPO(Algorithm):
     """z: aim this many standard errors of the mean cost below the limit (1.64: for 95% of the batches). None leaves it to
     the preset: 0 in `paper`, 0.2 in `corral`."""
     reserve: float | None = field(default=None, metadata={"saved_as": 0.0})
-    """The share of the room below a limit that an update leaves unused. None leaves it to the preset: 0 in `paper`, 0.5 in
-    `corral`."""
+    """The share of the room below a limit, beyond two standard errors of the cost, that an update leaves unused. None leaves
+    it to the preset: 0 in `paper`, 0.5 in `corral`."""
     hysteresis: bool = False
     """After a violation, reduce costs only, until they are below the share `lower` of their limits."""
     lower: float = 0.8
@@ -94,7 +98,7 @@ class CPO(Algorithm):
             local = local._replace(radius=known.memory.radius)
         limit = constraints.limit - known.excess - margin * se
         c = value - limit
-        c = jnp.where(c < 0, (1 - reserve) * c, c)
+        c = c + reserve * jnp.maximum(-c - _NOISE * se, 0)
 
         objective = surrogates.unit(len(c))
         here = surrogates.judged(local, objective, constrained=True)
