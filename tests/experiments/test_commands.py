@@ -77,6 +77,15 @@ def test_the_options_reach_the_plan_and_the_runner(file, tmp_path, monkeypatch):
     assert {job.config.iterations for job in jobs} == {9}
 
 
+def test_runs_that_are_known_from_data_are_not_trained(file, small, finished, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(runner, "run", lambda jobs, progress, how: seen.extend(jobs) or runner.Outcome())
+    data.export(small, "tiny", finished)
+    options = ["--known", str(finished / "data"), "--only", "point-gather", "--seeds", "3"]
+    assert main(["grid", str(file), "--out", str(tmp_path / "o"), *options]) == 0
+    assert [(job.label, job.config.seed) for job in seen] == [("CPO", 2), ("PDO, ν₀ = 7", 2)]
+
+
 @pytest.mark.slow
 def test_reproduce_all_makes_shared_runs_once(tmp_path, monkeypatch):
     seen = []

@@ -60,6 +60,65 @@ def test_the_folder_of_data_says_where_they_come_from(small, ran):
     assert content["point-gather"]["scale"] == "tiny"
 
 
+@pytest.fixture
+def elsewhere(small, tmp_path, make_run):
+    """Data of another machine, where seed 0 of CPO is finished, and evaluated, and the only seed of PDO is not."""
+    out = tmp_path / "elsewhere"
+    for job in plan.jobs(small, "tiny", out, seeds=1):
+        make_run(job, 3 if job.label == "CPO" else 2)
+        if job.label == "CPO":
+            job.directory.save_evaluation({"episodes": 5, "return": {"mean": 7.0, "se": 0.5}})
+    data.export(small, "tiny", out)
+    return out / "data"
+
+
+def test_runs_that_are_finished_in_data_of_another_machine_are_known(small, elsewhere):
+    known = lambda **more: data.finished(small, "point-gather", "tiny", elsewhere, **more)  # noqa: E731
+    assert known() == {("CPO", 0)}
+    assert known(iterations=4) == set()
+    assert known(iterations=2) == {("CPO", 0), ("PDO, ν₀ = 7", 0)}
+    assert data.finished(small, "point-gather", "tiny", elsewhere / "nothing") == set()
+
+
+def test_data_made_with_other_settings_are_not_known(small, elsewhere):
+    path = elsewhere / "small" / "provenance.json"
+    whole = json.loads(path.read_text())
+    for settings in ({"CPO": "cpo-another"}, {}):
+        path.write_text(json.dumps(whole | {"point-gather": whole["point-gather"] | {"settings": settings}}))
+        assert data.finished(small, "point-gather", "tiny", elsewhere) == set()
+    path.unlink()
+    assert data.finished(small, "point-gather", "tiny", elsewhere) == set()
+
+
+def test_known_runs_come_along_and_give_way_to_those_that_are_made_here(small, elsewhere, tmp_path, make_run):
+    here = tmp_path / "here"
+    for job in plan.jobs(small, "tiny", here):
+        if job.config.seed == 1:
+            make_run(job, 3)
+    data.export(small, "tiny", here, elsewhere)
+    _, gather = data.read(small, data.folder_of(here, "small"))
+    assert [own["return"][0] for own in gather.curves["CPO"]] == [0, 1]  # each run's returns begin at its seed
+    assert [own["return"][0] for own in gather.curves["PDO, ν₀ = 7"]] == [1]  # seed 0 is not finished there
+    assert gather.most_likely == {"CPO": [{"return": 7.0}]}
+    content = json.loads((here / "data" / "small" / "provenance.json").read_text())
+    assert content["point-gather"]["runs"] == 3
+
+    whole = (here / "data" / "small" / "point-gather.csv").read_text()
+    for job in plan.jobs(small, "tiny", here):
+        if job.config.seed == 0:
+            make_run(job, 3)
+    data.export(small, "tiny", here, elsewhere)
+    text = (here / "data" / "small" / "point-gather.csv").read_text()
+    assert [line for line in text.splitlines() if not line.startswith('"PDO, ν₀ = 7",0')] == whole.splitlines()
+
+
+def test_an_environment_that_only_the_known_data_have_comes_along(small, elsewhere, tmp_path):
+    here = tmp_path / "here"
+    data.export(small, "tiny", here, elsewhere)
+    name = "small/point-circle.csv"
+    assert (here / "data" / name).read_bytes() == (elsewhere / name).read_bytes()
+
+
 def test_nothing_run_is_nothing_written(small, tmp_path):
     assert data.export(small, "tiny", tmp_path / "empty") == []
     assert not (tmp_path / "empty").exists()

@@ -39,6 +39,9 @@ class Options:
     """Where to train: here, one program of runs after the other; each in a process on cores of its own, as many at a time as
     this machine has; or as a task of a Ray cluster or a job of SLURM, whose machines must share the folder of the results
     (docs/scaling.md)."""
+    known: Path | None = None
+    """A folder of data, such as results/: runs that are finished in it, with the same settings, are not trained again, and
+    their numbers come along into the new data. So a grid can grow on machines that do not last."""
     draw: bool = False
     """Train nothing: export, draw and tabulate the runs that are there."""
     json: bool = False
@@ -97,6 +100,7 @@ def carry_out(experiments: "list[Experiment]", scale: str, out: Path, options: O
         iterations=options.iterations,
         train=not options.draw,
         on=options.on,
+        known=options.known,
     )
     if options.json:
         print(json.dumps({"out": str(out), **vars(outcome), "files": [str(path) for path in files]}))

@@ -43,32 +43,106 @@ class Results:
     """By the same labels, of each seed that was evaluated with its most likely actions, "return" and "cost_NAME"."""
 
 
-def export(experiment: Experiment, scale: str, out: Path) -> list[Path]:
-    """Write the data of those runs of the experiment that are in OUT, finished or not; returns the files."""
+def export(
+    experiment: Experiment, scale: str, out: Path, known: Path | None = None, iterations: int | None = None
+) -> list[Path]:
+    """Write the data of those runs of the experiment that are in OUT, finished or not; returns the files.
+
+    The runs that are `finished` in the data of the folder `known` come along, where OUT does not have them whole.
+    `iterations` takes the place of the scale's.
+    """
     folder = out / "data" / experiment.name
     written = []
     evaluated: dict[str, list[list[str]]] = {}
     for env in experiment.environments:
+        kept = _Kept(experiment, env, scale, known, iterations)
         found = [
             (entry.label, run)
             for entry in experiment.entries(env)
             for run in plan.run_folder(out, experiment.config(entry, env, scale)).seeds()
             if len(run.metrics())
         ]
-        if found:
-            written.append(_write(folder / f"{env}.csv", list(_rows(found))))
-            evaluated[env] = [[env, label, *row] for label, run in found for row in _evaluated(run)]
-            origin = {"scale": scale, **provenance.summary([run for _, run in found])}
+        found = [(label, run) for label, run in found if run.finished or (label, run.config().seed) not in kept.runs]
+        kept.runs -= {(label, run.config().seed) for label, run in found}
+        if found or kept.runs:
+            order = {entry.label: k for k, entry in enumerate(experiment.entries(env))}
+
+            def place(row: list[str], order: dict[str, int] = order) -> tuple[int, int]:
+                return order[row[0]], int(row[1])
+
+            own = list(_rows(found)) if found else []
+            head = own[:1] or [kept.head]
+            require(not kept.runs or kept.head == head[0], f"{kept.path}: the columns must be {', '.join(head[0])}")
+            written.append(_write(folder / f"{env}.csv", [*head, *sorted([*own[1:], *kept.rows()], key=place)]))
+            rows = [[label, *row] for label, run in found for row in _evaluated(run)] + kept.evaluated()
+            evaluated[env] = [[env, *row] for row in sorted(rows, key=place)]
+            origin = {"scale": scale, "settings": _settings(experiment, env, scale)}
+            origin |= provenance.summary([run for _, run in found], kept.origin if kept.runs else {}, len(kept.runs))
             if experiment.plot.ranking:
+                before = kept.origin.get("hours", {}) if kept.runs else {}
                 origin["hours"] = {
-                    entry.label: provenance.hours([run for label, run in found if label == entry.label])
-                    for entry in experiment.entries(env)
+                    label: round(
+                        provenance.hours([run for own, run in found if own == label]) + before.get(label, 0), 3
+                    )
+                    for label in order
                 }
             _add_provenance(folder / "provenance.json", env, origin)
     # Environments that this call does not export keep their rows.
     before = {env: rows for env, rows in _most_likely(folder).items() if env not in evaluated}
     rows = [row for _, own in sorted((before | evaluated).items()) for row in own]
     return [*written, _write(folder / MOST_LIKELY, [_HEAD, *rows])] if rows else written
+
+
+def finished(
+    experiment: Experiment, env: str, scale: str, known: Path, iterations: int | None = None
+) -> set[tuple[str, int]]:
+    """The label and seed of every run that data in the folder `known` hold whole, made with the settings of today.
+
+    `iterations` takes the place of the scale's. Data without a word about their settings count as made with others.
+    """
+    folder = folder_of(known, experiment.name)
+    path = _file(folder, env)
+    if path is None:
+        return set()
+    then, now = _origins(folder / "provenance.json").get(env, {}).get("settings", {}), _settings(experiment, env, scale)
+    asked = {e.label: iterations or experiment.config(e, env, scale).iterations for e in experiment.entries(env)}
+    return {
+        (label, seed)
+        for (label, seed), rows in _by_run_and_seed(path)[1].items()
+        if label in now and then.get(label) == now[label] and len(rows) >= asked[label]
+    }
+
+
+class _Kept:
+    """What the data of another folder hold of an environment: of each run that is finished there, its numbers."""
+
+    def __init__(
+        self, experiment: Experiment, env: str, scale: str, known: Path | None, iterations: int | None
+    ) -> None:
+        self.runs = set() if known is None else finished(experiment, env, scale, known, iterations)
+        self.path: Path | None = None
+        self.head: list[str] = []
+        self.origin: dict[str, Any] = {}
+        if known is not None and self.runs:
+            folder = folder_of(known, experiment.name)
+            self.path = _file(folder, env)
+            assert self.path is not None, "a finished run has a file"
+            self.head, self._rows = _by_run_and_seed(self.path)
+            self.origin = _origins(folder / "provenance.json")[env]
+            self._evaluated = _most_likely(folder).get(env, [])
+
+    def rows(self) -> list[list[str]]:
+        """The rows of the runs that are left."""
+        return [row for run in self.runs for row in self._rows[run]]
+
+    def evaluated(self) -> list[list[str]]:
+        """Their rows of `MOST_LIKELY`, without the environment."""
+        return [row[1:] for row in self._evaluated if (row[1], int(row[2])) in self.runs] if self.runs else []
+
+
+def _settings(experiment: Experiment, env: str, scale: str) -> dict[str, str]:
+    """The name of the configuration of each run, by its label."""
+    return {entry.label: plan.slug(experiment.config(entry, env, scale)) for entry in experiment.entries(env)}
 
 
 def _evaluated(run: RunDirectory) -> Iterator[list[str]]:
@@ -119,12 +193,17 @@ def _write(path: Path, rows: list[list[str]]) -> Path:
 
 def _add_provenance(path: Path, env: str, origin: dict[str, Any]) -> None:
     """Write where the data of an environment come from; what the file says of others stays."""
+    content = dict(sorted((_origins(path) | {env: origin}).items()))
+    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def _origins(path: Path) -> dict[str, Any]:
+    """Where the data of each environment come from; nothing where no file says so."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        content = {}
-    content = dict(sorted((content | {env: origin}).items()))
-    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -138,12 +217,8 @@ def folder_of(directory: Path, name: str) -> Path:
 
 def hours(folder: Path) -> dict[str, float]:
     """The hours that each run took in all environments together, where the data say so."""
-    try:
-        content = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
     total: dict[str, float] = {}
-    for origin in content.values():
+    for origin in _origins(folder / "provenance.json").values():
         for label, spent in origin.get("hours", {}).items():
             total[label] = total.get(label, 0.0) + spent
     return total
@@ -153,27 +228,38 @@ def read(experiment: Experiment, folder: Path) -> list[Results]:
     """The data of the experiment in a folder, environment by environment."""
     found, evaluated = [], _most_likely(folder)
     for env in experiment.environments:
-        path = next((p for p in (folder / f"{env}.csv", folder / f"{env}.csv.gz") if p.is_file()), None)
+        path = _file(folder, env)
         if path is not None:
             found.append(replace(_read_file(experiment, env, path), most_likely=_by_run(evaluated.get(env, []))))
     require(len(found) > 0, f"{folder} holds no data of {experiment.name}: no file {experiment.environments[0]}.csv")
     return found
 
 
-def _read_file(experiment: Experiment, env: str, path: Path) -> Results:
+def _file(folder: Path, env: str) -> Path | None:
+    """The data of an environment, if there are any."""
+    return next((path for path in (folder / f"{env}.csv", folder / f"{env}.csv.gz") if path.is_file()), None)
+
+
+def _by_run_and_seed(path: Path) -> tuple[list[str], dict[tuple[str, int], list[list[str]]]]:
+    """The columns of a file, and the rows of each run and seed."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         header, *rows = csv.reader(io.StringIO(content.decode()))
     except (OSError, EOFError, ValueError) as error:
         raise CorralError(f"{path} cannot be read: {error}") from error
     require(header[:3] == ["run", "seed", "iteration"], f"{path}: the first columns must be run, seed, iteration")
-    constraints = tuple(log.constraint_names(header))
-    missing = [name for name in log.columns(constraints, COLUMNS) if name not in header]
-    require(not missing, f"{path} lacks the column {', '.join(missing)}")
     by_run: dict[tuple[str, int], list[list[str]]] = {}
     for k, row in enumerate(rows):
         require(len(row) == len(header), f"{path}, row {k + 2}: {len(row)} values for {len(header)} columns")
         by_run.setdefault((row[0], int(row[1])), []).append(row)
+    return header, by_run
+
+
+def _read_file(experiment: Experiment, env: str, path: Path) -> Results:
+    header, by_run = _by_run_and_seed(path)
+    constraints = tuple(log.constraint_names(header))
+    missing = [name for name in log.columns(constraints, COLUMNS) if name not in header]
+    require(not missing, f"{path} lacks the column {', '.join(missing)}")
     labels = [entry.label for entry in experiment.entries(env)]
     curves: dict[str, list[log.Metrics]] = {label: [] for label in labels}
     for (label, _), own in by_run.items():

@@ -23,12 +23,13 @@ def carry_out(
     iterations: int | None = None,
     train: bool = True,
     on: remote.Where = "here",
+    known: Path | None = None,
 ) -> tuple[Outcome, list[Path]]:
     """Train the runs that are missing in OUT, then write data, figures and tables, unless Ctrl-C ended training.
 
     `only` names environments, none: all. `seeds` and `iterations` take the place of the scale's. Without `train` the files
-    are made of the runs that are there. `on` says where runs are trained. Returns how
-    training ended, and the files.
+    are made of the runs that are there. `on` says where runs are trained. Runs that are finished in the data of the folder
+    `known` are not trained; their numbers come along. Returns how training ended, and the files.
     """
     chosen = [spec.choose(experiment, only) for experiment in experiments]
     chosen = [experiment for experiment in chosen if experiment.environments]
@@ -38,7 +39,7 @@ def carry_out(
     if train:
         devices.use_cache()
         devices.keep_memory()
-        own = [plan.jobs(e, scale, out, seeds, iterations) for e in chosen]
+        own = [_unknown(e, plan.jobs(e, scale, out, seeds, iterations), scale, known, iterations) for e in chosen]
         jobs = plan.merge(own)
         how = how or How()
         with lock.owned(out, note=progress.note):
@@ -52,12 +53,22 @@ def carry_out(
     if outcome.stopped != "asked":
         whole = {experiment.name: experiment for experiment in experiments}
         for experiment in chosen:
-            files += data.export(experiment, scale, out)
+            files += data.export(experiment, scale, out, known, iterations)
             folder = data.folder_of(out, experiment.name)
             if folder.is_dir():
                 # The figure shows the environments of earlier calls as well.
                 files += draw_from(whole[experiment.name], folder, out / "figures")
     return outcome, files
+
+
+def _unknown(
+    experiment: Experiment, jobs: Sequence[plan.Job], scale: str, known: Path | None, iterations: int | None
+) -> list[plan.Job]:
+    """The jobs that are not finished in the data of the folder `known`."""
+    if known is None:
+        return list(jobs)
+    done = {env: data.finished(experiment, env, scale, known, iterations) for env in experiment.environments}
+    return [job for job in jobs if (job.label, job.config.seed) not in done[job.config.env]]
 
 
 def _evaluate(experiment: Experiment, jobs: Sequence[plan.Job], outcome: Outcome, progress: Progress) -> None:

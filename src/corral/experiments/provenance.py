@@ -116,8 +116,11 @@ def _charged(sessions: list[dict[str, Any]]) -> float:
     return round(sum(s["seconds"] / 3600 / max(1, s["runs_side_by_side"]) for s in sessions), 3)
 
 
-def summary(runs: list[RunDirectory]) -> dict[str, Any]:
-    """The provenance of many runs in short: one entry for each machine and commit, with the work done there."""
+def summary(runs: list[RunDirectory], known: dict[str, Any] | None = None, others: int = 0) -> dict[str, Any]:
+    """The provenance of many runs in short: one entry for each machine and commit, with the work done there.
+
+    `known` is the summary that so many `others` come from; its entries come first.
+    """
     places: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
     for session in (session for run in runs for session in run.provenance().get("sessions", [])):
         names = ("commit", "dirty", "packages", "python", "platform", "cpu", "cores", "gpu")
@@ -128,4 +131,5 @@ def summary(runs: list[RunDirectory]) -> dict[str, Any]:
         dates = [s["date"] for s in sessions]
         done = {"hours": _charged(sessions), "iterations": sum(s["iterations"] for s in sessions)}
         work.append(place | done | {"first": min(dates), "last": max(dates)})
-    return {"runs": len(runs), "work": sorted(work, key=lambda part: str(part["first"]))}
+    before = (known or {}).get("work", [])
+    return {"runs": len(runs) + others, "work": [*before, *sorted(work, key=lambda part: str(part["first"]))]}
