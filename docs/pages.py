@@ -32,7 +32,7 @@ PUBLISHED = {
     "swimmer-velocity": ("65", "91 (CPPO-PID)"),
     "walker2d-velocity": ("2,075", "3,207 (TRPO-Lag)"),
 }
-SLOT = re.compile(r"<!-- (?P<kind>bench|results|suite) (?P<file>\S+) (?P<part>\S+) -->\n.*?<!-- end -->", re.DOTALL)
+SLOT = re.compile(r"<!-- (?P<kind>bench|results|suite) (?P<file>\S+) (?P<part>[^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def filled(slot: re.Match[str]) -> str:

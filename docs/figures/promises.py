@@ -26,15 +26,19 @@ from corral.running.trainer import Trainer
 ROOT = Path(__file__).parents[2]
 NUMBERS = ROOT / "benchmarks/results/honest-promises.json"
 ENV, HORIZON, LIMIT = "halfcheetah-velocity", 1000, 25.0
-# Updates of a run, the first and then every how many of them are measured.
-UPDATES, FIRST, EVERY = 200, 60, 4
+UPDATES = 200
+# The share of a run before the first update that is measured, by then its cost has come to the limit, and how many parts
+# the rest is cut into.
+BEFORE, PARTS = 0.3, 35
 LINES = {"honest": ("honest", BLUE, "o"), "in_sample": ("in-sample", RED, "s")}
 
 
-def measure(size: int, seed: int, fresh: int, updates: int = UPDATES) -> dict:
+def measure(size: int, seed: int, fresh: int, updates: int) -> dict:
     """Train with batches of `size` episodes; of some updates, measure both policies on `fresh` episodes."""
     config = replace(preset(ENV), batch_size=size * HORIZON, iterations=updates, seed=seed)
-    found: dict = {"episodes": size, "seed": seed, "fresh": fresh, "cost": [], "updates": []}
+    first = int(BEFORE * updates)
+    every = max(1, (updates - first) // PARTS)
+    found: dict = {"episodes": size, "seed": seed, "fresh": fresh, "first": first, "cost": [], "updates": []}
     with make.from_config(config) as sampler:
         trainer = Trainer([config], sampler)
         state, plan = trainer.initial(), None
@@ -44,7 +48,7 @@ def measure(size: int, seed: int, fresh: int, updates: int = UPDATES) -> dict:
             state, (row,) = trainer.iterate(state, plan)
             plan = trainer.plan_after(plan, [row])
             found["cost"].append(round(float(row["cost_speed"]), 2))
-            if k >= FIRST and k % EVERY == 0:
+            if k >= first and k % every == 0:
                 key = jax.random.fold_in(jax.random.key(2**20 + seed), k)
                 (old, old_se), (new, new_se) = (
                     cost(sampler, policy, jax.random.fold_in(key, i), fresh)
@@ -109,15 +113,16 @@ def main() -> None:
     parser.add_argument("--measure", type=int, nargs="+", default=[], metavar="EPISODES")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fresh", type=int, default=200, help="fresh episodes of each policy")
+    parser.add_argument("--updates", type=int, default=UPDATES, help="updates of a run")
     options = parser.parse_args()
     rows = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else []
     for size in options.measure:
-        row = measure(size, options.seed, options.fresh)
+        row = measure(size, options.seed, options.fresh, options.updates)
         rows = [r for r in rows if (r["episodes"], r["seed"]) != (size, options.seed)] + [row]
         NUMBERS.write_text(json.dumps(sorted(rows, key=lambda r: (r["episodes"], r["seed"]))) + "\n")
     draw(rows)
     for row in rows:
-        late = np.mean(row["cost"][FIRST:])
+        late = np.mean(row["cost"][row["first"] :])
         slopes = ", ".join("{} {:.2f} ± {:.2f}".format(name, *slope(row["updates"], name)) for name in LINES)
         print(f"{row['episodes']} episodes, seed {row['seed']}: cost {late:.2f} of {LIMIT:g}, slope {slopes}")
 
