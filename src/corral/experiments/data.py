@@ -4,13 +4,15 @@ Figures and tables are made from these files alone; docs/experiments.md explains
 """
 
 import csv
+import functools
 import gzip
 import io
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,49 +50,49 @@ def export(
 ) -> list[Path]:
     """Write the data of those runs of the experiment that are in OUT, finished or not; returns the files.
 
-    The runs that are `finished` in the data of the folder `known` come along, where OUT does not have them whole.
-    `iterations` takes the place of the scale's.
+    Runs that are `finished` in the data of the folder `known` come along, where OUT does not have them whole. `iterations`
+    takes the place of the scale's.
     """
     folder = out / "data" / experiment.name
     written = []
     evaluated: dict[str, list[list[str]]] = {}
     for env in experiment.environments:
-        kept = _Kept(experiment, env, scale, known, iterations)
+        labels = [entry.label for entry in experiment.entries(env)]
+        kept = _kept(experiment, env, scale, known, iterations)
         found = [
             (entry.label, run)
             for entry in experiment.entries(env)
             for run in plan.run_folder(out, experiment.config(entry, env, scale)).seeds()
-            if len(run.metrics())
+            if len(run.metrics()) and (run.finished or (entry.label, run.config().seed) not in kept.rows)
         ]
-        found = [(label, run) for label, run in found if run.finished or (label, run.config().seed) not in kept.runs]
-        kept.runs -= {(label, run.config().seed) for label, run in found}
-        if found or kept.runs:
-            order = {entry.label: k for k, entry in enumerate(experiment.entries(env))}
-
-            def place(row: list[str], order: dict[str, int] = order) -> tuple[int, int]:
-                return order[row[0]], int(row[1])
-
-            own = list(_rows(found)) if found else []
-            head = own[:1] or [kept.head]
-            require(not kept.runs or kept.head == head[0], f"{kept.path}: the columns must be {', '.join(head[0])}")
-            written.append(_write(folder / f"{env}.csv", [*head, *sorted([*own[1:], *kept.rows()], key=place)]))
-            rows = [[label, *row] for label, run in found for row in _evaluated(run)] + kept.evaluated()
-            evaluated[env] = [[env, *row] for row in sorted(rows, key=place)]
-            origin = {"scale": scale, "settings": _settings(experiment, env, scale)}
-            origin |= provenance.summary([run for _, run in found], kept.origin if kept.runs else {}, len(kept.runs))
-            if experiment.plot.ranking:
-                before = kept.origin.get("hours", {}) if kept.runs else {}
-                origin["hours"] = {
-                    label: round(
-                        provenance.hours([run for own, run in found if own == label]) + before.get(label, 0), 3
-                    )
-                    for label in order
-                }
-            _add_provenance(folder / "provenance.json", env, origin)
+        for label, run in found:
+            kept.rows.pop((label, run.config().seed), None)
+        if not found and not kept.rows:
+            continue
+        by_place = functools.partial(_place, labels)
+        head, *rows = _rows(found) if found else [kept.head]
+        require(not kept.rows or kept.head == head, f"{known}, {env}: the columns must be {', '.join(head)}")
+        rows = sorted([*rows, *itertools.chain.from_iterable(kept.rows.values())], key=by_place)
+        written.append(_write(folder / f"{env}.csv", [head, *rows]))
+        likely = [[label, *row] for label, run in found for row in _evaluated(run)]
+        likely += [row for row in kept.evaluated if (row[0], int(row[1])) in kept.rows]
+        evaluated[env] = [[env, *row] for row in sorted(likely, key=by_place)]
+        before = kept.origin if kept.rows else {}
+        origin = {"scale": scale, "settings": _settings(experiment, env, scale)}
+        origin |= provenance.summary([run for _, run in found], before, len(kept.rows))
+        if experiment.plot.ranking:
+            own = {label: provenance.hours([run for name, run in found if name == label]) for label in labels}
+            origin["hours"] = {label: round(own[label] + before.get("hours", {}).get(label, 0), 3) for label in labels}
+        _add_provenance(folder / "provenance.json", env, origin)
     # Environments that this call does not export keep their rows.
-    before = {env: rows for env, rows in _most_likely(folder).items() if env not in evaluated}
-    rows = [row for _, own in sorted((before | evaluated).items()) for row in own]
+    others = {env: rows for env, rows in _most_likely(folder).items() if env not in evaluated}
+    rows = [row for _, own in sorted((others | evaluated).items()) for row in own]
     return [*written, _write(folder / MOST_LIKELY, [_HEAD, *rows])] if rows else written
+
+
+def _place(labels: list[str], row: list[str]) -> tuple[int, int]:
+    """Where a row that begins with the label of a run and a seed belongs: runs in the experiment's order."""
+    return labels.index(row[0]), int(row[1])
 
 
 def finished(
@@ -113,31 +115,28 @@ def finished(
     }
 
 
-class _Kept:
-    """What the data of another folder hold of an environment: of each run that is finished there, its numbers."""
+class _Kept(NamedTuple):
+    """Of runs that are finished in data of another folder: their numbers as the files have them."""
 
-    def __init__(
-        self, experiment: Experiment, env: str, scale: str, known: Path | None, iterations: int | None
-    ) -> None:
-        self.runs = set() if known is None else finished(experiment, env, scale, known, iterations)
-        self.path: Path | None = None
-        self.head: list[str] = []
-        self.origin: dict[str, Any] = {}
-        if known is not None and self.runs:
-            folder = folder_of(known, experiment.name)
-            self.path = _file(folder, env)
-            assert self.path is not None, "a finished run has a file"
-            self.head, self._rows = _by_run_and_seed(self.path)
-            self.origin = _origins(folder / "provenance.json")[env]
-            self._evaluated = _most_likely(folder).get(env, [])
+    head: list[str]
+    rows: dict[tuple[str, int], list[list[str]]]
+    """By label and seed."""
+    evaluated: list[list[str]]
+    """The rows of `MOST_LIKELY`, without the environment."""
+    origin: dict[str, Any]
 
-    def rows(self) -> list[list[str]]:
-        """The rows of the runs that are left."""
-        return [row for run in self.runs for row in self._rows[run]]
 
-    def evaluated(self) -> list[list[str]]:
-        """Their rows of `MOST_LIKELY`, without the environment."""
-        return [row[1:] for row in self._evaluated if (row[1], int(row[2])) in self.runs] if self.runs else []
+def _kept(experiment: Experiment, env: str, scale: str, known: Path | None, iterations: int | None) -> _Kept:
+    """What comes along from the data of the folder `known`."""
+    runs = set() if known is None else finished(experiment, env, scale, known, iterations)
+    if known is None or not runs:
+        return _Kept([], {}, [], {})
+    folder = folder_of(known, experiment.name)
+    path = _file(folder, env)
+    assert path is not None, "a finished run has a file"
+    head, rows = _by_run_and_seed(path)
+    evaluated = [row[1:] for row in _most_likely(folder).get(env, [])]
+    return _Kept(head, {run: rows[run] for run in runs}, evaluated, _origins(folder / "provenance.json")[env])
 
 
 def _settings(experiment: Experiment, env: str, scale: str) -> dict[str, str]:
