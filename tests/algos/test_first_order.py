@@ -9,6 +9,7 @@ from corral.algos import CPPOPID, CUP, FOCOPS, IPO, P3O, PPO, PPOLag
 from corral.algos.ipo import barrier
 from corral.errors import CorralError
 from corral.learning import networks
+from corral.learning.first_order import Rows
 
 RATE, PASSES = 0.05, 3
 # One minibatch holds all rows, so that a pass is one step of Adam on the whole loss; the steps are large, so that ratios
@@ -84,15 +85,15 @@ def by_hand(name, s, m):
 
         return adam(focops, s.theta)[0]
     if name == "cup":
-        half, moments = adam(lambda theta: -s.clipped(theta, s.A), s.theta)
+        half, _ = adam(lambda theta: -s.clipped(theta, s.A), s.theta)
         back = lambda theta: np.mean(s.kl(theta, half) + 5.95 * s.ratio(theta) * (s.Ac @ nu))  # noqa: E731
-        return adam(back, half, moments)[0]
+        return adam(back, half)[0]  # the moments of another loss would carry it on
     if name == "cppo-pid":  # (2.5 + 0.25)·Δ, Δ = 1/2 and −3/4; no rise is known yet
         nu = np.array([1.375, 0.0])[:m]
 
     def loss(theta):
         A = (s.A - s.Ac @ nu) / (1 + nu.sum()) if name in ("ppo-lag", "cppo-pid") else s.A
-        change = np.array([s.clipped(theta, s.Ac[:, i], sign=-1) for i in range(m)])
+        change = np.array([s.clipped(theta, s.Ac[:, i], sign=-1) - s.Ac[:, i].mean() for i in range(m)])
         z = change + c / T
         penalty = {"p3o": 20 * np.maximum(z, 0).sum(), "ipo": sum(map(extended_log, z))}.get(name, 0)
         return -s.clipped(theta, A) + penalty
@@ -101,6 +102,7 @@ def by_hand(name, s, m):
 
 
 def extended_log(z, t=20.0):
+    """As published; the limits here, above 0.5 per step, are large enough for its border of 1/t²."""
     return -np.log(-z) / t if z <= -1 / t**2 else t * z - np.log(1 / t**2) / t + 1 / t
 
 
@@ -130,10 +132,45 @@ def test_the_update_is_adam_on_the_published_loss(kind_of, kind, m, update, floa
 
 def test_the_barrier_goes_on_as_a_line_with_the_same_slope(float64):
     z = np.array([-1.0, -0.1, -1 / 400, 0.0, 3.0])
-    np.testing.assert_allclose(barrier(jnp.asarray(z), 20.0), [extended_log(x) for x in z], rtol=1e-12)
+    edge = jnp.full(5, 1 / 400)
+    np.testing.assert_allclose(barrier(jnp.asarray(z), 20.0, edge), [extended_log(x) for x in z], rtol=1e-12)
     h = 1e-7
     left, right = (slope(lambda x: extended_log(x[0]), np.array([-1 / 400 + d]), h) for d in (-2 * h, 2 * h))
     np.testing.assert_allclose(left, right, rtol=1e-3)
+
+
+def test_a_limit_that_is_small_per_step_still_has_a_barrier_in_front_of_it(update, float64):
+    """T = 4 steps, d = 0.004: d/T = 0.001 < 1/t² = 0.0025. The price T/(t(d − J)) rises up to a tenth of d, then no more."""
+    problem = make_problem()
+    np.testing.assert_allclose(np.sum(problem[1].cost_weight), 4)
+    algo = IPO(**WHOLE | dict(epochs=1))
+    state = algo.start(1, networks.flatten(problem[0]).theta)
+    prices = [
+        float(update(algo, state, problem, standing(J, 0.004))[1].nu[0]) for J in (0.0, 0.002, 0.0036, 0.0038, 1.0)
+    ]
+    np.testing.assert_allclose(prices, [50.0, 100.0, 500.0, 500.0, 500.0], rtol=1e-6)
+
+
+def test_a_cost_does_not_change_at_the_policy_that_sampled_it_whatever_its_mean(float64):
+    """ρ = 1: the mean advantage of a minibatch, 2 here, is no change of the cost."""
+    ones = jnp.ones(4)
+    rows = Rows(ones / 4, ones, 0 * ones, ones, jnp.array([[1.0], [2.0], [3.0], [2.0]]))
+    np.testing.assert_allclose(rows.clipped_costs(0.2), [0.0], atol=1e-12)
+    # ρ = 1.1 and 1.5, the latter in two rows, one cheaper than usual: ¼(0.1·1 + 0.5·2 + 0.2·(−3) + 0).
+    moved = rows._replace(
+        ratio=jnp.array([1.1, 1.5, 1.5, 1.0]), cost_advantage=jnp.array([[1.0], [2.0], [-3.0], [2.0]])
+    )
+    np.testing.assert_allclose(moved.clipped_costs(0.2), [0.125], rtol=1e-12)
+
+
+def test_where_nothing_has_a_price_cup_ends_where_ppo_does(update, float64):
+    """ν = 0: the second part starts at its minimum, and no momentum of the first may carry it on."""
+    problem = make_problem()
+    found = []
+    for algo in (CUP(**WHOLE, nu=0.0), PPO(**WHOLE)):
+        state = algo.start(1, networks.flatten(problem[0]).theta)
+        found.append(update(algo, state, problem, standing(0.0, 1.0))[1].theta)
+    np.testing.assert_allclose(*found, rtol=1e-9)
 
 
 def test_multipliers_climb_by_adam_and_stay_in_their_range(update, float64):

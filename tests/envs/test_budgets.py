@@ -31,6 +31,19 @@ def test_a_budget_falls_by_what_a_step_costs_and_the_penalty_follows_when_it_is_
         np.testing.assert_array_equal(out.costs, plain.costs)
 
 
+def test_what_is_left_of_a_discounted_budget_does_not_grow_without_bound():
+    """Each free step doubles it at γ ½: 2⁷ = 128 after seven, shown as 100."""
+    env = envs.saute(Walk(), (2.0, 4.0), discount=0.5)
+    host = envs.saute(envs.VectorEnv(Walk(), 1), (2.0, 4.0), discount=0.5)
+    state, _ = env.reset(jax.random.key(3))
+    host.reset(0)
+    for _ in range(7):
+        state, out = env.step(state, jnp.array([0.0]))
+        seen = host.step(np.zeros((1, 1), np.float32))
+    np.testing.assert_array_equal(out.obs[1:], 100)
+    np.testing.assert_array_equal(seen.obs[0, 1:], 100)
+
+
 def test_on_the_host_it_is_the_same_environment():
     """Twenty steps of three slots, over the ends of episodes of eight; one slot rests now and then."""
     make = dict(penalty=-7.0, discount=0.9)

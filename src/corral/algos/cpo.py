@@ -106,15 +106,17 @@ class CPO(Algorithm):
         solution = dual.solve(problem.q, problem.r, problem.S, c, local.delta)
         # From outside the limits even the best feasible step may have to give up reward, so no gain is asked of it.
         recovering = solution.case >= Case.FEASIBLE_RECOVERY
+        out_of_reach = (solution.case >= Case.RECOVERY) & (c > 0)
         z, allowed, repaired = problem.coordinates(solution), recovery.allowed(problem, solution, c), state.repaired
         if repaired is not None:
             aim = constraints._replace(limit=limit)
-            repaired, solution, z = recovery.instead(problem, aim, repaired, self.lower, local.delta, solution)
-            allowed, recovering = jnp.where(repaired, 0, allowed), recovering | jnp.any(repaired)
+            repaired, solution, z, allowed = recovery.instead(
+                problem, aim, repaired, self.lower, local.delta, solution, allowed
+            )
+            recovering = recovering | jnp.any(repaired)
         correction = here.correction(z)
         finite = solution.case != Case.NOT_FINITE
         found = surrogates.search(local, problem.basis @ z, objective, allowed, recovering, correction, known=finite)
-        out_of_reach = (solution.case >= Case.RECOVERY) & (c > 0)
         taken = jnp.where(found.accepted, found.scale, 0)
         known = calibration.after(known, before, problem.D.T @ z, taken, out_of_reach)
         return State(*known, repaired=repaired), surrogates.finish(

@@ -13,7 +13,6 @@ Safety into RL: A New Take on Trust Region Methods, 2024, arXiv:2411.02957.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -56,25 +55,28 @@ class CTRPO(Algorithm):
         """One step of the shaped trust region, or one that reduces costs only."""
         limit, delta = constraints.limit, local.delta
         m = len(limit)
-        repaired = recovery.repaired(state.repaired, constraints, self.lower)
-        recovering = jnp.any(repaired)
-        slack = jnp.where(recovering, 1, limit - constraints.value)
-
         objective = surrogates.unit(m)
         here = surrogates.judged(local, objective, constrained=True)
         problem = here.problem
+        # At its limit a cost that can change has no slack to divide by; one that cannot, such as one that no episode had
+        # under a limit of 0, is no reason to stand still.
+        at_limit = (constraints.value == limit) & (jnp.diagonal(problem.S) > 0)
+        repaired = recovery.repaired(state.repaired, constraints, self.lower) | at_limit
+        recovering = jnp.any(repaired)
+        least = jnp.finfo(limit.dtype).eps * (1 + jnp.abs(limit))
+        slack = jnp.where(recovering, 1, jnp.maximum(limit - constraints.value, least))
+
         # In the basis H is the identity, and so the metric is K = I + β Σ DᵢDᵢᵀ/sᵢ.
         K = jnp.eye(len(problem.a)) + self.beta * (problem.D / slack) @ problem.D.T
         shaped = jnp.linalg.solve(K, problem.a)
         q = shaped @ problem.a
         length = jnp.sqrt(2 * delta / jnp.where(q > 0, q, 1))
-        solution, back = recovery.cost_only(problem, constraints, repaired, self.lower, delta)
+        _, solution, back, allowed = recovery.cost_only(problem, constraints, repaired, self.lower, delta)
         z = jnp.where(recovering, back, length * shaped)
 
         def barrier(change: Float[Array, " m"]) -> Float[Array, ""]:
             return jnp.where(recovering, 0, self.beta * jnp.sum(divergence(change, slack)))
 
-        allowed = jnp.where(repaired, 0, jnp.maximum(limit - constraints.value, 0))
         correction = here.correction(z)
         finite = ~recovering | (solution.case != Case.NOT_FINITE)  # other steps that are not finite show it themselves
         step = problem.basis @ z
@@ -88,6 +90,7 @@ class CTRPO(Algorithm):
 
 def divergence(change: Float[Array, " m"], slack: Float[Array, " m"]) -> Float[Array, " m"]:
     """D_φ of the module's docstring, for slacks > 0; infinite where the change uses up the slack."""
-    left = slack - change
-    inside = left > 0
-    return jnp.where(inside, change + jax.scipy.special.xlogy(left, jnp.where(inside, left, 1) / slack), jnp.inf)
+    inside = change < slack
+    # s (u + (1 − u) log(1 − u)) with u = L/s: log1p keeps the digits of a change that is small against the slack.
+    used = jnp.where(inside, change / slack, 0)
+    return jnp.where(inside, slack * (used + (1 - used) * jnp.log1p(-used)), jnp.inf)

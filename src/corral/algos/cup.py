@@ -45,9 +45,9 @@ class CUP(Clipped, Ascending):
         back = self.descend(
             lambda rows: rows.mean(rows.kl + rows.ratio * (rows.cost_advantage @ price)),
             local,
-            half.adam,
+            None,
             theta=half.theta,
             salt=1,
         )
-        found = back._replace(passes=half.passes + back.passes)
+        found = back._replace(adam=half.adam, passes=half.passes + back.passes)
         return first_order.finish(state, own, local, found, constraints.limit, own.nu)

@@ -33,6 +33,6 @@ class FPO(Algorithm):
 
     def update(self, state: tuple[()], local: Local, constraints: ConstraintValues) -> tuple[tuple[()], Step]:
         """One step along the natural gradient of the penalised return."""
-        limit = constraints.limit
+        limit, local = constraints.limit, local._replace(near=0.0)  # limits change nothing
         price = jnp.full_like(limit, jnp.asarray(self.penalty))
         return state, surrogates.unconstrained(local, surrogates.unit(len(limit)), limit, price)

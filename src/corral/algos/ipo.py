@@ -2,14 +2,15 @@
 
     minimise over θ   −L^clip(θ) + Σ ψ(Lᵢ^clip(θ) + (J_Cᵢ(π_k) − dᵢ)/T)
 
-    ψ(z) = −log(−z)/t                          where z ≤ −1/t²
-    ψ(z) = t z − log(1/t²)/t + 1/t             elsewhere
+    ψ(z) = −log(−z)/t                          where z ≤ −e
+    ψ(z) = (z + e)/(t e) − log(e)/t            elsewhere,      e = min(1/t², |d|/(10 T))
 
-Lᵢ^clip is the mean of max(ρAᵢ, clip(ρ, 1 − ε, 1 + ε)Aᵢ), the change of a cost per step, and T the mean length of an episode,
-discounted as the cost is. Yongshuai Liu, Jiaxin Ding, Xin Liu: IPO: Interior-point Policy Optimization under Constraints,
-2019, arXiv:1910.09615. The paper assumes that every policy is feasible; the straight line, which continues the barrier with
-the same slope, also leads back from outside (Hoel Kervadec and others: Constrained Deep Networks: Lagrangian Optimization
-via Log-Barrier Extensions, 2019, arXiv:1904.04205).
+Lᵢ^clip is the mean of max((ρ − 1)Aᵢ, (clip(ρ, 1 − ε, 1 + ε) − 1)Aᵢ), the change of a cost per step, and T the mean length of
+an episode, discounted as the cost is. Yongshuai Liu, Jiaxin Ding, Xin Liu: IPO: Interior-point Policy Optimization under
+Constraints, 2019, arXiv:1910.09615. The paper assumes that every policy is feasible; the straight line, which continues the
+barrier with the same slope, also leads back from outside (Hoel Kervadec and others: Constrained Deep Networks: Lagrangian
+Optimization via Log-Barrier Extensions, 2019, arXiv:1904.04205). Their line begins at −1/t². Limits per step can be smaller
+than that, and all that they allow would lie on the line, with one price for every cost: so it begins within a tenth of them.
 """
 
 from dataclasses import dataclass
@@ -24,10 +25,11 @@ from corral.learning.first_order import Clipped, Rows
 from corral.learning.surrogates import ConstraintValues, Local, Step
 
 
-def barrier(z: Float[Array, " m"], t: Any) -> Float[Array, " m"]:
-    """ψ of the module's docstring."""
-    inside = z <= -1 / t**2
-    return jnp.where(inside, -jnp.log(-jnp.where(inside, z, -1)) / t, t * z + 2 * jnp.log(t) / t + 1 / t)
+def barrier(z: Float[Array, " m"], t: Any, edge: Float[Array, " m"]) -> Float[Array, " m"]:
+    """ψ of the module's docstring; `edge` is e."""
+    inside = z <= -edge
+    line = (z + edge) / (t * edge) - jnp.log(edge) / t
+    return jnp.where(inside, -jnp.log(-jnp.where(inside, z, -1)) / t, line)
 
 
 @dataclass(frozen=True)
@@ -52,13 +54,16 @@ class IPO(Clipped):
         self, state: first_order.State, local: Local, constraints: ConstraintValues
     ) -> tuple[first_order.State, Step]:
         """Passes over the objective with its barriers."""
-        excess = (constraints.value - constraints.limit) / local.steps
+        limit = constraints.limit
+        excess = (constraints.value - limit) / local.steps
+        # A limit of 0 has no inside.
+        edge = jnp.minimum(1 / self.t**2, jnp.where(limit == 0, jnp.inf, jnp.abs(limit) / (10 * local.steps)))
 
         def loss(rows: Rows) -> Float[Array, ""]:
-            near = barrier(rows.clipped_costs(self.clip) + excess, self.t)
+            near = barrier(rows.clipped_costs(self.clip) + excess, self.t, edge)
             return -rows.clipped(rows.advantage, self.clip) + jnp.sum(near)
 
         found = self.descend(loss, local, state.adam)
         # ψ', the price of a cost at the current policy.
-        slope = jnp.where(excess <= -1 / self.t**2, 1 / (self.t * jnp.where(excess < 0, -excess, 1)), self.t)
-        return first_order.finish(state, (), local, found, constraints.limit, slope)
+        slope = 1 / (self.t * jnp.maximum(-excess, edge))
+        return first_order.finish(state, (), local, found, limit, slope)

@@ -2,10 +2,11 @@
 
     minimise over θ   −L^clip(θ) + κ Σ max(0, Lᵢ^clip(θ) + (J_Cᵢ(π_k) − dᵢ)/T)
 
-Lᵢ^clip is the mean of max(ρAᵢ, clip(ρ, 1 − ε, 1 + ε)Aᵢ), the change of a cost per step, and T the mean length of an episode,
-discounted as the cost is (the paper's 1/(1 − γ)). A penalty that is large enough, κ ≥ the largest multiplier, is exact.
-Linrui Zhang, Li Shen, Long Yang, Shixiang Chen, Bo Yuan, Xueqian Wang, Dacheng Tao: Penalized Proximal Policy Optimization
-for Safe Reinforcement Learning, 2022, arXiv:2205.11814.
+Lᵢ^clip is the mean of max((ρ − 1)Aᵢ, (clip(ρ, 1 − ε, 1 + ε) − 1)Aᵢ), the change of a cost per step, and T the mean length of
+an episode, discounted as the cost is (the paper's 1/(1 − γ)). The paper has ρ for ρ − 1, which adds the mean of Aᵢ: zero
+over a batch, but noise in a minibatch, which the penalty would take for a violation. A penalty that is large enough,
+κ ≥ the largest multiplier, is exact. Linrui Zhang, Li Shen, Long Yang, Shixiang Chen, Bo Yuan, Xueqian Wang, Dacheng Tao:
+Penalized Proximal Policy Optimization for Safe Reinforcement Learning, 2022, arXiv:2205.11814.
 """
 
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from corral.config import Algorithm
-from corral.learning import surrogates
+from corral.learning import recovery, surrogates
 from corral.learning.surrogates import ConstraintValues, Judged, Local, Step
 from corral.trust_region import dual, projection
 from corral.trust_region.dual import Case
@@ -57,7 +57,8 @@ class PCPO(Algorithm):
         step = jnp.where(projected, shorter * step, problem.step(solution))
         correction = here.correction(jnp.where(projected, shorter * z, problem.coordinates(solution)))
         recovering, finite = jnp.any(c > 0), solution.case != Case.NOT_FINITE
-        searched = surrogates.search(local, step, objective, jnp.maximum(-c, 0), recovering, correction, known=finite)
+        allowed = recovery.allowed(problem, solution, c)
+        searched = surrogates.search(local, step, objective, allowed, recovering, correction, known=finite)
         return state, surrogates.finish(
             searched, here.cg_residual, limit, solution, found.beta, here.signal, correction
         )

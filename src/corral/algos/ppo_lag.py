@@ -4,7 +4,7 @@
     minimise over θ   −E[min(ρA', clip(ρ, 1 − ε, 1 + ε)A')],      A' = (A − Σ νᵢAᵢ)/(1 + Σ νᵢ)
 
 Alex Ray, Joshua Achiam, Dario Amodei: Benchmarking Safe Exploration in Deep Reinforcement Learning, 2019 (a report of
-OpenAI, not on arXiv). The dual step by Adam makes the rate independent of the size of a cost.
+OpenAI, not on arXiv). The dual step by Adam makes the rate independent of the size of a violation.
 """
 
 from dataclasses import dataclass

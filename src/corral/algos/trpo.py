@@ -21,6 +21,6 @@ class TRPO(Algorithm):
 
     def update(self, state: tuple[()], local: Local, constraints: ConstraintValues) -> tuple[tuple[()], Step]:
         """One step along the natural gradient to the boundary of the trust region."""
-        limit = constraints.limit
+        limit, local = constraints.limit, local._replace(near=0.0)  # limits change nothing
         step = surrogates.unconstrained(local, surrogates.unit(len(limit)), limit, jnp.zeros_like(limit))
         return state, step

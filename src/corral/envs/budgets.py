@@ -1,6 +1,6 @@
 """Sauté: an environment whose observation says how much of each budget is left, for any algorithm.
 
-    z₀ = 1,      z_{t+1} = (z_t − c_t/d)/γ_C,      r̃_t = r_t while every z_{t+1} ≥ 0, else the penalty n
+    z₀ = 1,      z_{t+1} = min((z_t − c_t/d)/γ_C, 100),      r̃_t = r_t while every z_{t+1} ≥ 0, else the penalty n
 
 The policy sees (observation, z) and earns r̃, so that it can keep the limit d in every episode, not on average. The costs
 themselves stay as they are. Aivar Sootla, Alexander Cowen-Rivers, Taher Jafferjee, Ziyan Wang, David Mguni, Jun Wang,
@@ -21,6 +21,8 @@ from corral.errors import require, require_in
 
 _LEAST = -1.0
 """The smallest budget that is shown: a policy learns nothing from how far beyond it is."""
+_MOST = 100.0
+"""The largest z. Divided by a discount, what is left grows without bound; to count less of it is on the safe side."""
 
 
 class Budgeted(NamedTuple):
@@ -57,7 +59,7 @@ class SauteEnv(Env):
     def step(self, state: Budgeted, action: Array) -> tuple[Budgeted, Timestep]:
         """One step, which is paid from the budgets."""
         inner, out = self.env.step(state.state, action)
-        left = (state.left - out.costs / jnp.asarray(self.limits)) / self.discount
+        left = jnp.minimum((state.left - out.costs / jnp.asarray(self.limits)) / self.discount, _MOST)
         reward = jnp.where(jnp.any(left < 0), self.penalty, out.reward)
         seen = jnp.concatenate([out.obs, jnp.maximum(left, _LEAST)])
         return Budgeted(inner, left), out._replace(obs=seen, reward=reward)
@@ -81,7 +83,7 @@ class SauteHost(HostEnv):
         """As the contract says."""
         out = self._env.step(actions, active, restart)
         moved = np.ones(self.num_envs, bool) if active is None else active
-        paid = (self._left - out.costs / self._limits) / np.float32(self._discount)
+        paid = np.minimum((self._left - out.costs / self._limits) / np.float32(self._discount), np.float32(_MOST))
         left = np.where(moved[:, None], paid, self._left)
         ended = out.terminated | out.truncated
         self._left = np.where(ended[:, None], np.float32(1), left)

@@ -61,8 +61,9 @@ class Rows(NamedTuple):
         return (self.advantage - self.cost_advantage @ nu) / (1 + jnp.sum(nu))
 
     def clipped_costs(self, clip: Any) -> Float[Array, " m"]:
-        """The change of each cost per step, the mean of max(ρAᵢ, clip(ρ, 1 − ε, 1 + ε)Aᵢ): it is not underrated."""
-        return -jax.vmap(self.clipped, in_axes=(1, None))(-self.cost_advantage, clip)
+        """The change of each cost per step, the mean of max((ρ − 1)Aᵢ, (clip(ρ, 1 − ε, 1 + ε) − 1)Aᵢ), which does not
+        underrate it; 0 at π_k, whatever the mean of Aᵢ is in this minibatch."""
+        return -jax.vmap(self.clipped, in_axes=(1, None))(-self.cost_advantage, clip) - self.mean(self.cost_advantage)
 
 
 Loss = Callable[[Rows], Float[Array, ""]]
@@ -107,9 +108,17 @@ class FirstOrder(Algorithm):
         return State(self.init(m), _ADAM.init(theta))
 
     def descend(
-        self, loss: Loss, local: Local, adam: optax.OptState, *, theta: Float[Array, " p"] | None = None, salt: int = 0
+        self,
+        loss: Loss,
+        local: Local,
+        adam: optax.OptState | None,
+        *,
+        theta: Float[Array, " p"] | None = None,
+        salt: int = 0,
     ) -> Descent:
         """Passes of Adam on a loss of the policy, from θ on; without θ, from the current policy.
+
+        `adam` holds Adam's moments; None: it begins anew, as another loss needs it.
 
         `Rows.kl` and the end of the passes are measured from the policy of θ. A second descent in one update needs another
         salt: it draws its minibatches anew.
@@ -117,6 +126,7 @@ class FirstOrder(Algorithm):
         assert local.key is not None, "minibatches need a key"
         key = jax.random.fold_in(local.key, salt)
         theta = local.flat.theta if theta is None else theta
+        adam = _ADAM.init(theta) if adam is None else adam
         rows, read = local.samples.weight > 0, _reader(local, theta)
 
         def step(

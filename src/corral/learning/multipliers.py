@@ -1,7 +1,8 @@
 """Prices ν ≥ 0 of constraints that are learned from violations, instead of solved for in every update.
 
 PDO adds a violation J_C − d as it is. All other rules here measure it in shares of the limit (`relative`), so that the same
-gains serve costs of any size.
+gains serve limits of any size. What a price weighs are advantages in the units of the cost: costs of another size per step
+need other gains.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,8 @@
 """Steps that reduce costs only, after a limit was broken, and when they end."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -22,6 +23,18 @@ def allowed(problem: Restricted, solution: dual.Solution, c: Float[Array, " m"])
     return jnp.maximum(jnp.where(solution.case == Case.CONTRADICTORY, largest * size - c, -c), 0)
 
 
+class Instead(NamedTuple):
+    """The step of an update that may have to repair costs first."""
+
+    repaired: Bool[Array, " m"]
+    """Which costs are being repaired now."""
+    solution: dual.Solution
+    z: Float[Array, " k"]
+    """The step in coordinates of the basis."""
+    allowed: Float[Array, " m"]
+    """What it may add to each cost."""
+
+
 def instead(
     problem: Restricted,
     constraints: ConstraintValues,
@@ -29,13 +42,15 @@ def instead(
     lower: Any,
     delta: Any,
     solution: dual.Solution,
-) -> tuple[Bool[Array, " m"], dual.Solution, Float[Array, " k"]]:
-    """Which costs are being repaired now, and the solution and its coordinates: while there are any, a `cost_only` step."""
+    usual: Float[Array, " m"],
+) -> Instead:
+    """The given solution, which may add the `usual` to costs, or a `cost_only` step while there are costs to repair."""
     now = repaired(before, constraints, lower)
-    way, back = cost_only(problem, constraints, now, lower, delta)
-    case = jnp.where(way.case == Case.NOT_FINITE, way.case, Case.RECOVERY)
-    found = solution._replace(case=jnp.where(jnp.any(now), case, solution.case))
-    return now, found, jnp.where(jnp.any(now), back, problem.coordinates(solution))
+    way = cost_only(problem, constraints, now, lower, delta)
+    case = jnp.where(way.solution.case == Case.NOT_FINITE, way.solution.case, Case.RECOVERY)
+    found, some = solution._replace(case=jnp.where(jnp.any(now), case, solution.case)), jnp.any(now)
+    z = jnp.where(some, way.z, problem.coordinates(solution))
+    return Instead(now, found, z, jnp.where(some, way.allowed, usual))
 
 
 def lowered(limit: Float[Array, " m"], lower: Any) -> Float[Array, " m"]:
@@ -44,25 +59,40 @@ def lowered(limit: Float[Array, " m"], lower: Any) -> Float[Array, " m"]:
 
 
 def repaired(before: Bool[Array, " m"], constraints: ConstraintValues, lower: Any) -> Bool[Array, " m"]:
-    """Which costs are being repaired: those above their limits, and those that were and are not below the lowered ones."""
+    """Which costs are being repaired: those above their limits, and those that were and are above the lowered ones."""
     value, limit = constraints.value, constraints.limit
-    return (value >= limit) | (before & (value >= lowered(limit, lower)))
+    return (value > limit) | (before & (value > lowered(limit, lower)))
 
 
 def cost_only(
     problem: Restricted, constraints: ConstraintValues, repaired: Bool[Array, " m"], lower: Any, delta: Any
-) -> tuple[dual.Solution, Float[Array, " k"]]:
-    """The recovery step of CPO, whatever the reward: its solution, and its coordinates z with ½zᵀz = δ.
+) -> Instead:
+    """The recovery step of CPO, whatever the reward.
 
-    It goes from the current policy towards the nearest one, to first order, that meets the lowered limits of the repaired
-    costs and keeps those of the others, and on to the boundary of the trust region.
+    It goes from the current policy towards the nearest one, to first order, that lowers the repaired costs to the lowered
+    limits, or by as much as a step can where that is more, and keeps the limits of the others. Where those contradict that,
+    it goes towards the limits themselves, and on as far as those of the others let it.
     """
-    limit = jnp.where(repaired, lowered(constraints.limit, lower), constraints.limit)
-    nothing, none = jnp.zeros_like(problem.q), jnp.zeros_like(problem.r)
-    c = constraints.value - limit
+    value, limit = constraints.value, constraints.limit
+    c = value - limit
     # At the limit itself there is still a direction to go.
-    least = jnp.finfo(c.dtype).eps * (1 + jnp.abs(constraints.value))
-    solution = dual.solve(nothing, none, problem.S, jnp.where(repaired, jnp.maximum(c, least), c), delta)
+    near = jnp.where(repaired, jnp.maximum(c, jnp.finfo(c.dtype).eps * (1 + jnp.abs(value))), c)
+    reach = jnp.sqrt(2 * delta * jnp.diagonal(problem.S))
+    far = jnp.where(repaired, jnp.maximum(value - lowered(limit, lower), reach), c)
+
+    def solved(c: Float[Array, " m"]) -> dual.Solution:
+        return dual.solve(jnp.zeros_like(problem.q), jnp.zeros_like(problem.r), problem.S, c, delta)
+
+    to_far = solved(far)
+    too_far = to_far.case == Case.CONTRADICTORY
+    solution = jax.tree.map(lambda a, b: jnp.where(too_far, a, b), solved(near), to_far)
     z = problem.coordinates(solution)
-    length = jnp.sqrt(z @ z)
-    return solution, jnp.where(length > 0, jnp.sqrt(2 * delta) / jnp.where(length > 0, length, 1), 0) * z
+    # On to the boundary of the trust region, or to the first limit on the way there.
+    length, change = jnp.sqrt(z @ z), problem.D.T @ z
+    rises = ~repaired & (change > 0)
+    room = jnp.min(jnp.where(rises, -c / jnp.where(rises, change, 1), jnp.inf), initial=jnp.inf)
+    longest = jnp.where(length > 0, jnp.sqrt(2 * delta) / jnp.where(length > 0, length, 1), 0)
+    contradictory = solution.case == Case.CONTRADICTORY
+    z = jnp.where(contradictory, 1, jnp.minimum(longest, jnp.maximum(room, 1))) * z
+    kept = jnp.where(repaired, 0, jnp.maximum(-c, 0))
+    return Instead(repaired, solution, z, jnp.where(contradictory, allowed(problem, solution, near), kept))
