@@ -95,16 +95,24 @@ def test_seeds_side_by_side_are_the_runs_that_they_are_alone():
 
 
 # What each makes of 40 batches of 5,000 steps in Point-Gather, one seed: measured, and set well below.
-LEARNS = {"cpo": 4.0, "pcpo": 4.0, "c-trpo": 3.0, "crpo": 3.0, "trpo-lag": 3.0, "cppo-pid": 4.0, "p3o": 4.0, "ipo": 3.0}
+LEARNS = {"c-trpo": 3.0, "crpo": 3.0, "trpo-lag": 3.0, "ipo": 3.0}
+# Multipliers that find their size within 40 updates.
+QUICKER = {
+    "ppo-lag": dict(rate=0.3),
+    "focops": dict(rate=0.3, nu_max=20.0),
+    "cup": dict(rate=0.3),
+    "pdo": dict(rate=3.0),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", [*OURS, "cpo with hysteresis"])
 def test_it_learns_in_point_gather(name):
-    """Returns rise from 0.6; algorithms with limits, given time, halve the cost of the first policy or better."""
-    metrics = corral.train("point-gather", OURS[name](), iterations=40, batch_size=5000).metrics
+    """Returns rise from 0.6; the cost of the first policy, 0.25, falls by a third or more where there is a limit of 0.1."""
+    algo = OURS[name](**QUICKER.get(name, {})) if name in OURS else corral.CPO(hysteresis=True)
+    metrics = corral.train("point-gather", algo, iterations=40, batch_size=5000).metrics
     assert np.mean(metrics["return"][-5:]) > LEARNS.get(name, 4.0)
-    if name in LEARNS:
+    if name not in ("trpo", "ppo", "fpo"):
         assert np.mean(metrics["cost_bombs"][-5:]) < 0.16
 
 
