@@ -4,22 +4,20 @@
 
 solved exactly on the span of conjugate-gradient solutions, then a line search on the surrogates themselves.
 
-With `trust.honest` the linear terms are cross-fitted (`corral.trust_region.crossfit`): each half of the batch judges the
-steps that the other half computed, in the subproblem and in the line search.
+What follows is ours, and off in the paper's settings. With `trust.honest` each half of the batch judges the steps that the
+other half computed (`corral.trust_region.crossfit`), in the subproblem and in the line search.
 
-**Calibration** (ours, off in the paper's settings) lowers the limit by what costs come to above what was expected of them;
-with a **memory** a noisy batch is not believed all that it says, and steps are shorter while predicted costs are wrong
-(`corral.learning.calibration`).
+**Calibration** lowers the limit by what costs come to above what was expected of them; with a **memory** a noisy batch is
+believed in part, and steps are shorter while predicted costs are wrong (`corral.learning.calibration`).
 
-**The margin** (ours, off in the paper's settings) aims at d − ē − z·(standard error of J_C), so that J_C is under d with the
-confidence that z stands for in each batch, instead of on average.
+**The margin** aims at d − ē − z·(standard error of J_C), so that J_C is under d with the confidence that z stands for in
+each batch, instead of on average.
 
-**The reserve** (ours, off in the paper's settings) leaves a share of the room below a limit unused in each update, as a
-control barrier does. A cost that counts how often something is exceeded rises faster than its gradient says; with a reserve
-it comes to the limit from below instead of through it. A room w = d − J_C of up to two standard errors (se) may be no more
-than noise, and is all used: else J_C would settle below d by that noise. Beyond, c = −w + reserve·(w − 2se).
+**The reserve** leaves a share of the room w = d − J_C unused in each update, as a control barrier does:
+c = −w + reserve·(w − 2se)₊. A cost that counts how often something is exceeded rises faster than its gradient says; so it
+comes to the limit from below. Room of up to two standard errors may be no more than noise, and is all used.
 
-**Hysteresis** (off by default). After a violation the step reduces costs only, until they are below a share of the limits.
+**Hysteresis**: after a violation the step reduces costs only, until they are below a share of the limits.
 """
 
 from dataclasses import dataclass, field
@@ -110,12 +108,10 @@ class CPO(Algorithm):
         z, allowed, repaired = problem.coordinates(solution), recovery.allowed(problem, solution, c), state.repaired
         if repaired is not None:
             aim = constraints._replace(limit=limit)
-            repaired, solution, z, allowed = recovery.instead(
-                problem, aim, repaired, self.lower, local.delta, solution, allowed
-            )
+            back = recovery.instead(problem, aim, repaired, self.lower, local.delta, solution, allowed)
+            repaired, solution, z, allowed = back
             recovering = recovering | jnp.any(repaired)
-        correction = here.correction(z)
-        finite = solution.case != Case.NOT_FINITE
+        correction, finite = here.correction(z), solution.case != Case.NOT_FINITE
         found = surrogates.search(local, problem.basis @ z, objective, allowed, recovering, correction, known=finite)
         taken = jnp.where(found.accepted, found.scale, 0)
         known = calibration.after(known, before, problem.D.T @ z, taken, out_of_reach)
