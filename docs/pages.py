@@ -90,8 +90,8 @@ def _suite(experiment: str, label: str) -> str:
     parts = [part for part in data.read(spec.paper(experiment), folder) if label in part.curves]
     head = ["task", "seeds × iterations", "return", "likely", "cost", "likely", "over 1.3 d", "(C − d)₊"]
     head += ["largest fall", "published: CPO", "best"]
-    origins = dict.fromkeys(_origin(experiment, part.env) for part in parts)
-    return f"{_table(head, (_suite_row(part, label) for part in parts))}\n\n{' '.join(origins)}"
+    origin = _origin(experiment, *(part.env for part in parts))
+    return f"{_table(head, (_suite_row(part, label) for part in parts))}\n\n{origin}"
 
 
 def _suite_row(part: data.Results, label: str) -> list[str]:
@@ -120,11 +120,13 @@ def _suite_row(part: data.Results, label: str) -> list[str]:
     ]
 
 
-def _origin(experiment: str, env: str) -> str:
-    """Name the commit and the machine of the runs."""
-    known = json.loads((RESULTS / experiment / "provenance.json").read_text())[env]["work"]
+def _origin(experiment: str, *envs: str) -> str:
+    """Name the commits and the machines of the runs."""
+    known = json.loads((RESULTS / experiment / "provenance.json").read_text())
     where = dict.fromkeys(
-        f"commit {work['commit'][:7]}, {work['gpu'] or work['cpu']}, jax {work['packages']['jax']}" for work in known
+        f"commit {work['commit'][:7]}, {work['gpu'] or work['cpu']}, jax {work['packages']['jax']}"
+        for env in envs
+        for work in known[env]["work"]
     )
     return f"Runs: {'; '.join(where)}."
 
