@@ -73,7 +73,7 @@ def work_of(problem: Problem, algo: Algorithm, tried: int) -> Work:
     sizes, rows = work.nets(problem.config, problem.spec).policy, problem.rows
     if isinstance(algo, FirstOrder):
         step = total([forward(sizes, algo.minibatch), backward(sizes, algo.minibatch)])
-        # The policy before, after each pass and at the end, on all rows.
-        return total([times(tried * -(-rows // algo.minibatch), step), times(2 + tried, forward(sizes, rows))])
+        # The policy before and at the end, on all rows.
+        return total([times(tried * -(-rows // algo.minibatch), step), times(2, forward(sizes, rows))])
     spec = problem.spec if algo.constrained else replace(problem.spec, constraints=())
     return work.policy_update(problem.config, spec, rows, Done(tried))

@@ -189,7 +189,7 @@ def test_multipliers_climb_by_adam_and_stay_in_their_range(update, float64):
     assert nu[1] == 0
 
 
-def test_passes_end_once_the_policy_has_moved_too_far(update, float64):
+def test_steps_end_once_the_policy_has_moved_too_far(update, float64):
     problem = make_problem()
     far = dict(WHOLE, epochs=50, learning_rate=0.01)
     s = Sampled(problem)
@@ -198,15 +198,25 @@ def test_passes_end_once_the_policy_has_moved_too_far(update, float64):
         algo = PPO(**far | changed)
         return update(algo, algo.start(1, jnp.asarray(s.theta)), problem, standing(0.0, 1.0))[1]
 
-    one, many = after(target_kl=1e-9), after(target_kl=0.05)
-    assert one.search.tried == 1
-    assert 1 < many.search.tried < 50
+    many = after(target_kl=0.05)
     assert many.kl > 0.05
-    # The pass before had not moved so far: its first passes are the same.
-    fewer = dict(far, epochs=int(many.search.tried) - 1)
-    algo = PPO(**fewer)
-    before = update(algo, algo.start(1, jnp.asarray(s.theta)), problem, standing(0.0, 1.0))[1]
-    assert before.kl <= 0.05
+    # The last pass only looks, the one before crossed the border: a pass is one step here.
+    made = int(many.search.tried) - 1
+    assert 1 < made < 49
+    np.testing.assert_array_equal(many.theta, after(epochs=made).theta)
+    assert after(epochs=made - 1).kl <= 0.05
+
+
+def test_steps_end_in_the_middle_of_a_pass(update, float64):
+    """Adam's first step moves a parameter by the learning rate, whatever its gradient is; a second one would move it on."""
+    problem = make_problem()
+    theta = networks.flatten(problem[0]).theta
+    algo = PPO(**dict(WHOLE, epochs=1, minibatch=ROWS // 4, learning_rate=0.01, target_kl=1e-9))
+    state, step = update(algo, algo.start(1, theta), problem, standing(0.0, 1.0))
+    assert state.adam.count == 1
+    moved = np.abs(step.theta - theta)
+    np.testing.assert_allclose(moved[moved > 0.005], 0.01, rtol=1e-3)
+    assert np.mean(moved > 0.005) > 0.9
 
 
 def test_where_a_number_is_not_finite_policy_and_adam_stay_as_they_were(update, float64):

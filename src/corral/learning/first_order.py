@@ -1,8 +1,9 @@
 """The part that all first-order algorithms share: Adam on minibatches of a loss of the policy, for a few passes.
 
-An algorithm says what a minibatch loses (`Rows` shows it to the loss), and the passes end early once the policy has moved
-further than `target_kl`. Costs count per step here, as in the published losses: a price ν weighs the advantage of a cost
-against the standardised advantage of the reward, whatever the length of an episode.
+An algorithm says what a minibatch loses (`Rows` shows it to the loss). The steps end early once the policy has moved further
+than `target_kl`, as each minibatch sees it: a policy with little noise left moves that far within a few steps. Costs count
+per step here, as in the published losses: a price ν weighs the advantage of a cost against the standardised advantage of the
+reward, whatever the length of an episode.
 """
 
 from collections.abc import Callable
@@ -69,6 +70,10 @@ class Rows(NamedTuple):
 Loss = Callable[[Rows], Float[Array, ""]]
 
 
+_Carry = tuple[Float[Array, " p"], optax.OptState, Bool[Array, ""]]
+"""θ, Adam's moments, and whether steps go on."""
+
+
 class Descent(NamedTuple):
     """Where the passes ended."""
 
@@ -81,17 +86,17 @@ class Descent(NamedTuple):
 class FirstOrder(Algorithm):
     """An algorithm that improves the policy by Adam on minibatches.
 
-    The published settings are minibatches of 64, 40 passes at most and a learning rate of 3e-4.
+    The published settings are minibatches of 64 and 40 passes at most.
     """
 
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-4
     """Adam's learning rate."""
     epochs: int = 10
     """Passes over the batch, at most."""
     minibatch: int = 500
     """Samples of a gradient step."""
     target_kl: float = 0.02
-    """No further pass once the mean KL divergence from the policy that sampled the batch is above this."""
+    """No further step once the mean KL divergence from the policy that sampled the batch is above this in a minibatch."""
     gradient_norm: float = 1.0
     """Longer gradients are shortened to this length."""
 
@@ -120,8 +125,8 @@ class FirstOrder(Algorithm):
 
         `adam` holds Adam's moments; None: it begins anew, as another loss needs it.
 
-        `Rows.kl` and the end of the passes are measured from the policy of θ. A second descent in one update needs another
-        salt: it draws its minibatches anew.
+        `Rows.kl`, which ends the steps, is measured from the policy of θ. A second descent in one update needs another salt:
+        it draws its minibatches anew.
         """
         assert local.key is not None, "minibatches need a key"
         key = jax.random.fold_in(local.key, salt)
@@ -129,32 +134,30 @@ class FirstOrder(Algorithm):
         adam = _ADAM.init(theta) if adam is None else adam
         rows, read = local.samples.weight > 0, _reader(local, theta)
 
-        def step(
-            carry: tuple[Float[Array, " p"], optax.OptState], some: Int[Array, " k"], counts: Bool[Array, " k"]
-        ) -> tuple[Float[Array, " p"], optax.OptState]:
-            theta, adam = carry
-            gradient = jax.grad(lambda t: loss(read(t, some, counts)))(theta)
+        def seen(theta: Float[Array, " p"], some: Int[Array, " k"], counts: Bool[Array, " k"]) -> tuple[Array, Array]:
+            minibatch = read(theta, some, counts)
+            return loss(minibatch), minibatch.mean(minibatch.kl)
+
+        def step(carry: _Carry, some: Int[Array, " k"], counts: Bool[Array, " k"]) -> _Carry:
+            theta, adam, going = carry
+            gradient, divergence = jax.grad(seen, has_aux=True)(theta, some, counts)
+            going = going & (divergence <= self.target_kl)  # a divergence that is NaN ends the steps, too
             length = jnp.linalg.norm(gradient)
             shorter = jnp.minimum(1, self.gradient_norm / jnp.where(length > 0, length, 1))
-            direction, adam = _ADAM.update(shorter * gradient, adam)
-            return theta - self.learning_rate * direction, adam
+            direction, moments = _ADAM.update(shorter * gradient, adam)
+            moved = theta - self.learning_rate * direction, moments
+            theta, adam = jax.tree.map(lambda new, old: jnp.where(going, new, old), moved, (theta, adam))
+            return theta, adam, going
 
-        def one_pass(made: tuple[Descent, Array]) -> tuple[Descent, Array]:
-            (theta, adam, passes), _ = made
+        def one_pass(made: tuple[_Carry, Array]) -> tuple[_Carry, Array]:
+            carry, passes = made
             chance: Key[Array, ""] = jax.random.fold_in(key, passes)
-            theta, adam = minibatches.one_pass(rows, self.minibatch, chance, step, (theta, adam))
-            return Descent(theta, adam, passes + 1), far(theta)
+            return minibatches.one_pass(rows, self.minibatch, chance, step, carry), passes + 1
 
-        def far(moved: Float[Array, " p"]) -> Float[Array, ""]:
-            per_state = distributions.kl(local.flat.policy(moved)(local.samples.obs), reference)
-            return jnp.sum(jnp.where(rows, per_state, 0) * local.samples.weight)
-
-        reference = local.flat.policy(theta)(local.samples.obs)
-        begin = Descent(theta, adam, jnp.zeros((), jnp.int32)), jnp.zeros((), theta.dtype)
-        # Where the divergence is NaN the comparison is False, and the passes end.
-        going_on = lambda made: (made[0].passes < self.epochs) & (made[1] <= self.target_kl)  # noqa: E731
-        done, _ = lax.while_loop(going_on, one_pass, begin)
-        return done
+        begin = (theta, adam, jnp.ones((), bool)), jnp.zeros((), jnp.int32)
+        going_on = lambda made: made[0][2] & (made[1] < self.epochs)  # noqa: E731
+        (theta, adam, _), passes = lax.while_loop(going_on, one_pass, begin)
+        return Descent(theta, adam, passes)
 
 
 @dataclass(frozen=True)
