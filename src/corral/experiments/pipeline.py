@@ -53,7 +53,9 @@ def carry_out(
     if outcome.stopped != "asked":
         whole = {experiment.name: experiment for experiment in experiments}
         for experiment in chosen:
-            files += data.export(experiment, scale, out, known, iterations)
+            # What is known comes along whole, so that the new data may take the place of the old.
+            exported = experiment if known is None else whole[experiment.name]
+            files += data.export(exported, scale, out, known, iterations)
             folder = data.folder_of(out, experiment.name)
             if folder.is_dir():
                 # The figure shows the environments of earlier calls as well.
