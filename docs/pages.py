@@ -5,7 +5,8 @@
 A slot `<!-- bench FILE PART -->` … `<!-- end -->` gets the table of that part of benchmarks/results/FILE.json, or of a
 FILE-….json where several runs measured the parts. A slot `<!-- results EXPERIMENT ENV -->` … `<!-- end -->` gets the table
 of the learning curves in results/EXPERIMENT/ENV.csv; `<!-- suite EXPERIMENT RUN -->` that of one run in all environments,
-beside published numbers. A slot without results says how to get them. The rest of a page stays.
+beside published numbers; `<!-- runs EXPERIMENT ENV -->` that of all runs in one environment. A slot without results says how
+to get them. The rest of a page stays.
 """
 
 import json
@@ -32,13 +33,15 @@ PUBLISHED = {
     "swimmer-velocity": ("65", "91 (CPPO-PID)"),
     "walker2d-velocity": ("2,075", "3,207 (TRPO-Lag)"),
 }
-SLOT = re.compile(r"<!-- (?P<kind>bench|results|suite) (?P<file>\S+) (?P<part>[^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
+SLOT = re.compile(
+    r"<!-- (?P<kind>bench|results|suite|runs) (?P<file>\S+) (?P<part>[^\n]+?) -->\n.*?<!-- end -->", re.DOTALL
+)
 
 
 def filled(slot: re.Match[str]) -> str:
     """Return the slot with the table of the present results."""
     kind, file, part = slot["kind"], slot["file"], slot["part"]
-    text = {"bench": _bench, "results": _curves, "suite": _suite}[kind](file, part)
+    text = {"bench": _bench, "results": _curves, "suite": _suite, "runs": _runs}[kind](file, part)
     return f"<!-- {kind} {file} {part} -->\n{text}\n<!-- end -->"
 
 
@@ -82,24 +85,44 @@ def _cells(line: Line) -> list[str]:
     return [line.run, made, *map(tables.interval, parts)]
 
 
+# What `_numbers` says of a run in an environment.
+NUMBERS = ["seeds × iterations", "return", "likely", "cost", "likely", "over 1.3 d", "(C − d)₊", "largest fall"]
+
+
 def _suite(experiment: str, label: str) -> str:
     """One run in all environments: returns, costs and how the limit was kept, and what others have published."""
     folder = RESULTS / experiment
     if not folder.is_dir():
         return _not_run(experiment)
     parts = [part for part in data.read(spec.paper(experiment), folder) if label in part.curves]
-    head = ["task", "seeds × iterations", "return", "likely", "cost", "likely", "over 1.3 d", "(C − d)₊"]
-    head += ["largest fall", "published: CPO", "best"]
+    rows = ([part.env, *_numbers(part, label), *PUBLISHED.get(part.env, ("–", "–"))] for part in parts)
     origin = _origin(experiment, *(part.env for part in parts))
-    return f"{_table(head, (_suite_row(part, label) for part in parts))}\n\n{origin}"
+    return f"{_table(['task', *NUMBERS, 'published: CPO', 'best'], rows)}\n\n{origin}"
 
 
-def _suite_row(part: data.Results, label: str) -> list[str]:
+def _runs(experiment: str, env: str) -> str:
+    """All runs in one environment, and the minutes that a seed of each took."""
+    folder = RESULTS / experiment
+    found = data.read(spec.paper(experiment), folder) if folder.is_dir() else []
+    found = [part for part in found if part.env == env]
+    if not found:
+        return _not_run(f"{experiment} --only {env}")
+    (part,) = found
+    hours = json.loads((folder / "provenance.json").read_text())[env].get("hours", {})
+    minutes = {label: f"{60 * hours[label] / len(seeds):.1f}" for label, seeds in part.curves.items() if label in hours}
+    rows = ([label, *_numbers(part, label), minutes.get(label, "–")] for label in part.curves)
+    return f"{_table(['run', *NUMBERS, 'minutes a seed'], rows)}\n\n{_origin(experiment, env)}"
+
+
+def _numbers(part: data.Results, label: str) -> list[str]:
     (name,) = part.constraints
     seeds, likely = part.curves[label], part.most_likely.get(label, [])
     costs = [(own[f"cost_{name}"], own[f"limit_{name}"]) for own in seeds]
+    limit = float(costs[0][1][-1])
+    fine = "{:.1f}" if limit >= 1 else "{:.3f}"
+    whole = "{:,.0f}" if max(stats.last_tenth(own["return"]) for own in seeds) >= 100 else "{:.1f}"
 
-    def each(values: Iterable[float], shown: str = "{:,.0f}") -> str:
+    def each(values: Iterable[float], shown: str) -> str:
         """The mean over seeds, with the least and the largest of several."""
         found = list(values)
         spread = f" ({shown.format(min(found))} to {shown.format(max(found))})" if len(found) > 1 else ""
@@ -107,16 +130,14 @@ def _suite_row(part: data.Results, label: str) -> list[str]:
 
     counts = {len(own) for own in seeds}
     return [
-        part.env,
         f"{len(seeds)} × {' or '.join(map(str, sorted(counts)))}",
-        each(stats.last_tenth(own["return"]) for own in seeds),
-        each(own["return"] for own in likely),
-        each((stats.last_tenth(cost) for cost, _ in costs), "{:.1f}"),
-        each((own[f"cost_{name}"] for own in likely), "{:.1f}"),
+        each((stats.last_tenth(own["return"]) for own in seeds), whole),
+        each((own["return"] for own in likely), whole),
+        each((stats.last_tenth(cost) for cost, _ in costs), fine),
+        each((own[f"cost_{name}"] for own in likely), fine),
         each((stats.far_above(*pair) for pair in costs), "{:.0%}"),
-        each((float(stats.overshoot(*pair).mean()) for pair in costs), "{:.2f}"),
+        each((float(stats.overshoot(*pair).mean()) for pair in costs), "{:.2f}" if limit >= 1 else "{:.4f}"),
         each((stats.largest_fall(own["return"]) for own in seeds), "{:.0%}"),
-        *PUBLISHED.get(part.env, ("–", "–")),
     ]
 
 
@@ -139,7 +160,7 @@ def main() -> None:
             continue
         for made in figure.draw(document, DOCS / "img", f"bench-{machine}-"):
             print(f"figure   {made.relative_to(ROOT)}")
-    for experiment in map(spec.paper, spec.PAPER):
+    for experiment in map(spec.paper, (*spec.PAPER, *spec.BENCHMARKS)):
         if (folder := RESULTS / experiment.name).is_dir():
             for made in draw_from(experiment, folder, RESULTS / "figures"):
                 print(f"figure   {made.relative_to(ROOT)}")

@@ -85,8 +85,9 @@ def test_runs_that_are_known_from_data_are_not_trained(file, small, finished, tm
     assert main(["grid", str(file), "--out", str(tmp_path / "o"), *options]) == 0
     assert [(job.label, job.config.seed) for job in seen] == [("CPO", 2), ("PDO, ν₀ = 7", 2)]
     # So the new data may take the place of the old, though only one environment was asked for.
+    old, new = finished / "data" / "small", tmp_path / "o" / "data" / "small"
     for name in ("point-circle.csv", "point-gather.csv", "provenance.json"):
-        assert (tmp_path / "o" / "data" / "small" / name).read_bytes() == (finished / "data" / "small" / name).read_bytes()
+        assert (new / name).read_bytes() == (old / name).read_bytes()
 
 
 @pytest.mark.slow
