@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
-from small_policies import BOTH, DELTA, TRUST, boundary_step, explicit, make_problem, standing
+from small_policies import BOTH, DELTA, EPISODES, ROWS, TRUST, boundary_step, explicit, make_problem, standing
 
 from corral.algos import CPO, CRPO, CTRPO, FPO, PCPO, PDO, TRPO, TRPOLag, cpo, ctrpo, pdo
 from corral.errors import CorralError
-from corral.learning import networks, recovery, surrogates
+from corral.learning import honest, networks, recovery, surrogates
 from corral.trust_region.dual import Case
 
 # -- PCPO -------------------------------------------------------------------------------------------------------------
@@ -43,6 +43,30 @@ def test_pcpo_steps_to_the_projection_that_a_conic_solver_finds(norm, kind, m, u
     assert step.search.accepted
     np.testing.assert_allclose(step.theta - theta, float(step.search.scale) * x, rtol=2e-3, atol=2e-6)
     assert np.any(np.asarray(step.nu) > 0)
+
+
+def test_pcpo_projects_onto_what_the_other_half_says_of_costs(float64):
+    """Judged by halves, a step x changes the costs by Bᵀx less its optimism, (basisᵀHx)ᵀ O: by (B − H·basis·O)ᵀx.
+
+    Projected onto what the batch itself says, which is more than the line search believes, no step would be accepted.
+    """
+    policy, samples = make_problem(m=2)
+    episodes = jnp.repeat(jnp.arange(EPISODES), ROWS // EPISODES)
+    nothing = honest.begin(2, 0.9, 0.9, False)
+    halves = honest.split(episodes, jnp.ones(EPISODES, bool), jax.random.key(1), nothing, jnp.zeros((), jnp.int32))
+    local = surrogates.make(networks.flatten(policy), samples, TRUST, halves)
+    here = surrogates.judged(local, surrogates.unit(2), constrained=True)
+    theta, _, B, H = explicit(policy, samples)
+    basis = np.asarray(here.problem.basis)
+    believed = B - H @ basis @ np.asarray(here.optimism)[:, 1:]
+    half = basis @ np.asarray(here.problem.a) * np.sqrt(2 * DELTA / float(here.problem.q))
+    c = -0.3 * (believed.T @ half)
+    assert np.any(c + believed.T @ half > 0)
+    x = projected(half, believed, c, np.eye(len(theta)))
+    x *= min(1, np.sqrt(2 * DELTA / (x @ H @ x)))
+    _, step = PCPO("l2").update((), local, standing(5 + c, [5.0, 5.0]))
+    assert step.search.accepted
+    np.testing.assert_allclose(step.theta - theta, float(step.search.scale) * x, rtol=2e-3, atol=2e-6)
 
 
 def test_from_far_above_a_limit_pcpo_is_brought_back_to_the_trust_region(update, float64):

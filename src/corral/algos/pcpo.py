@@ -68,8 +68,12 @@ def _nearest_parameters(
     local: Local, here: Judged, half: Float[Array, " k"], c: Float[Array, " m"]
 ) -> tuple[projection.Projection, Float[Array, " p"], Float[Array, " k"], Float[Array, ""]]:
     """The projection's weights, x = x_½ − Bβ, its part in the basis, and √(xᵀHx)."""
-    _, B = local.gradients()
-    found = projection.onto_half_spaces(B.T @ B, c + here.problem.D.T @ half)
-    step = here.problem.basis @ half - B @ found.beta
-    product = surrogates.fisher_products(local)(step[:, None])[:, 0]
-    return found, step, here.problem.basis.T @ product, jnp.sqrt(step @ product)
+    (_, B), product, basis = local.gradients(), surrogates.fisher_products(local), here.problem.basis
+    if here.optimism is not None:
+        # What the line search takes off the promise of a step is linear in it too: (basisᵀHx)ᵀ optimism.
+        B = B - product(basis @ here.optimism[:, 1:])
+    reward = basis @ half
+    found = projection.onto_half_spaces(B.T @ B, c + B.T @ reward)
+    step = reward - B @ found.beta
+    Hx = product(step[:, None])[:, 0]
+    return found, step, basis.T @ Hx, jnp.sqrt(step @ Hx)
