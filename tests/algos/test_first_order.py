@@ -173,6 +173,20 @@ def test_where_nothing_has_a_price_cup_ends_where_ppo_does(update, float64):
     np.testing.assert_allclose(*found, rtol=1e-9)
 
 
+def test_cup_may_go_back_as_far_as_the_other_side_of_the_policy_it_came_from(update, float64):
+    """From π_½, at the divergence t of π_k, the far side of π_k is twice as far: its divergence is 4t."""
+    problem, t = make_problem(), 0.004
+    s = Sampled(problem)
+    near = dict(WHOLE, epochs=99, learning_rate=0.004, target_kl=t)
+    ends = [
+        update(algo, algo.start(1, jnp.asarray(s.theta)), problem, standing(3.0, 2.0))[1].theta
+        for algo in (PPO(**near), CUP(**near, nu=2.0, weight=50.0))
+    ]
+    half, end = (np.asarray(theta) for theta in ends)
+    assert t < np.mean(s.kl(half, s.theta)) < 1.5 * t
+    assert 4 * t < np.mean(s.kl(end, half)) < 1.5 * 4 * t
+
+
 def test_multipliers_climb_by_adam_and_stay_in_their_range(update, float64):
     """ν ← clip(ν + ½ Adam(Δ), 0, 1) from ¼, Adam by its recursion; Δ = ½, ½, −½ and −¾ three times."""
     problem = make_problem(m=2)

@@ -119,14 +119,15 @@ class FirstOrder(Algorithm):
         adam: optax.OptState | None,
         *,
         theta: Float[Array, " p"] | None = None,
+        reach: float = 1.0,
         salt: int = 0,
     ) -> Descent:
         """Passes of Adam on a loss of the policy, from θ on; without θ, from the current policy.
 
         `adam` holds Adam's moments; None: it begins anew, as another loss needs it.
 
-        `Rows.kl`, which ends the steps, is measured from the policy of θ. A second descent in one update needs another salt:
-        it draws its minibatches anew.
+        `Rows.kl`, which ends the steps at `reach` times `target_kl`, is measured from the policy of θ. A second descent in
+        one update needs another salt: it draws its minibatches anew.
         """
         assert local.key is not None, "minibatches need a key"
         key = jax.random.fold_in(local.key, salt)
@@ -141,7 +142,7 @@ class FirstOrder(Algorithm):
         def step(carry: _Carry, some: Int[Array, " k"], counts: Bool[Array, " k"]) -> _Carry:
             theta, adam, going = carry
             gradient, divergence = jax.grad(seen, has_aux=True)(theta, some, counts)
-            going = going & (divergence <= self.target_kl)  # a divergence that is NaN ends the steps, too
+            going = going & (divergence <= reach * self.target_kl)  # a divergence that is NaN ends the steps, too
             length = jnp.linalg.norm(gradient)
             shorter = jnp.minimum(1, self.gradient_norm / jnp.where(length > 0, length, 1))
             direction, moments = _ADAM.update(shorter * gradient, adam)
