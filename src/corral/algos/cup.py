@@ -42,13 +42,13 @@ class CUP(Clipped, Ascending):
         own = self.prices(state.own, constraints, self.nu_max)
         half = self.descend(lambda rows: -rows.clipped(rows.advantage, self.clip), local, state.adam)
         price = self.weight * own.nu
-        # What lies near π_k is at most twice as far from π_½ as π_½ from π_k: at four times the divergence.
+        # Twice the divergence is √2 times as far as from π_½ to π_k: the whole reward step can be undone, and more.
         back = self.descend(
             lambda rows: rows.mean(rows.kl + rows.ratio * (rows.cost_advantage @ price)),
             local,
             None,
             theta=half.theta,
-            reach=4.0,
+            reach=2.0,
             salt=1,
         )
         found = back._replace(adam=half.adam, passes=half.passes + back.passes)
