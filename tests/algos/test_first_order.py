@@ -177,7 +177,7 @@ def test_cup_may_go_back_further_than_its_reward_step_went(update, float64):
     """The reward's step ends at the divergence t from π_k, the projection at 2t from π_½."""
     problem, t = make_problem(), 0.004
     s = Sampled(problem)
-    near = dict(WHOLE, epochs=99, learning_rate=0.004, target_kl=t)
+    near = dict(WHOLE, epochs=99, learning_rate=0.001, target_kl=t)
     ends = [
         update(algo, algo.start(1, jnp.asarray(s.theta)), problem, standing(3.0, 2.0))[1].theta
         for algo in (PPO(**near), CUP(**near, nu=2.0, weight=50.0))
