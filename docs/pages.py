@@ -57,15 +57,20 @@ def _bench(file: str, part: str) -> str:
 
 
 def _curves(experiment: str, env: str) -> str:
-    folder = RESULTS / experiment
-    found = data.read(spec.paper(experiment), folder) if folder.is_dir() else []
-    found = [part for part in found if part.env == env]
-    if not found:
+    part = _part(experiment, env)
+    if part is None:
         return _not_run(f"{experiment} --only {env}")
-    lines = tables.lines(spec.paper(experiment), found[0])
+    lines = tables.lines(spec.paper(experiment), part)
     shown = tables.constraint_title(lines[0].column)
     head = ["run", "seeds × iterations", "return", f"{shown}, limit {tables.number(lines[0].limit)}", "true C"]
     return f"{_table(head, map(_cells, lines))}\n\n{_origin(experiment, env)}"
+
+
+def _part(experiment: str, env: str) -> data.Results | None:
+    """The results of an experiment in one environment, if there are any."""
+    folder = RESULTS / experiment
+    found = data.read(spec.paper(experiment), folder) if folder.is_dir() else []
+    return next((part for part in found if part.env == env), None)
 
 
 def _not_run(experiment: str) -> str:
@@ -102,13 +107,10 @@ def _suite(experiment: str, label: str) -> str:
 
 def _runs(experiment: str, env: str) -> str:
     """All runs in one environment, and the minutes that a seed of each took."""
-    folder = RESULTS / experiment
-    found = data.read(spec.paper(experiment), folder) if folder.is_dir() else []
-    found = [part for part in found if part.env == env]
-    if not found:
+    part = _part(experiment, env)
+    if part is None:
         return _not_run(f"{experiment} --only {env}")
-    (part,) = found
-    hours = json.loads((folder / "provenance.json").read_text())[env].get("hours", {})
+    hours = json.loads((RESULTS / experiment / "provenance.json").read_text())[env].get("hours", {})
     minutes = {label: f"{60 * hours[label] / len(seeds):.1f}" for label, seeds in part.curves.items() if label in hours}
     rows = ([label, *_numbers(part, label), minutes.get(label, "–")] for label in part.curves)
     return f"{_table(['run', *NUMBERS, 'minutes a seed'], rows)}\n\n{_origin(experiment, env)}"
