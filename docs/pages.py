@@ -120,9 +120,9 @@ def _numbers(part: data.Results, label: str) -> list[str]:
     (name,) = part.constraints
     seeds, likely = part.curves[label], part.most_likely.get(label, [])
     costs = [(own[f"cost_{name}"], own[f"limit_{name}"]) for own in seeds]
-    limit = float(costs[0][1][-1])
-    fine = "{:.1f}" if limit >= 1 else "{:.3f}"
-    whole = "{:,.0f}" if max(stats.last_tenth(own["return"]) for own in seeds) >= 100 else "{:.1f}"
+    # More digits where limits, or returns, are small.
+    of_cost, of_excess = ("{:.1f}", "{:.2f}") if costs[0][1][-1] >= 1 else ("{:.3f}", "{:.4f}")
+    of_return = "{:,.0f}" if max(stats.last_tenth(own["return"]) for own in seeds) >= 100 else "{:.1f}"
 
     def each(values: Iterable[float], shown: str) -> str:
         """The mean over seeds, with the least and the largest of several."""
@@ -133,12 +133,12 @@ def _numbers(part: data.Results, label: str) -> list[str]:
     counts = {len(own) for own in seeds}
     return [
         f"{len(seeds)} × {' or '.join(map(str, sorted(counts)))}",
-        each((stats.last_tenth(own["return"]) for own in seeds), whole),
-        each((own["return"] for own in likely), whole),
-        each((stats.last_tenth(cost) for cost, _ in costs), fine),
-        each((own[f"cost_{name}"] for own in likely), fine),
+        each((stats.last_tenth(own["return"]) for own in seeds), of_return),
+        each((own["return"] for own in likely), of_return),
+        each((stats.last_tenth(cost) for cost, _ in costs), of_cost),
+        each((own[f"cost_{name}"] for own in likely), of_cost),
         each((stats.far_above(*pair) for pair in costs), "{:.0%}"),
-        each((float(stats.overshoot(*pair).mean()) for pair in costs), "{:.2f}" if limit >= 1 else "{:.4f}"),
+        each((float(stats.overshoot(*pair).mean()) for pair in costs), of_excess),
         each((stats.largest_fall(own["return"]) for own in seeds), "{:.0%}"),
     ]
 

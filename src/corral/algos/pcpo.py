@@ -67,13 +67,16 @@ class PCPO(Algorithm):
 def _nearest_parameters(
     local: Local, here: Judged, half: Float[Array, " k"], c: Float[Array, " m"]
 ) -> tuple[projection.Projection, Float[Array, " p"], Float[Array, " k"], Float[Array, ""]]:
-    """The projection's weights, x = x_½ − Bβ, its part in the basis, and √(xᵀHx)."""
+    """The projection's weights, x = x_½ − Bβ, its part in the basis, and √(xᵀHx).
+
+    Bᵀx is the change of the costs along a step as the line search judges it.
+    """
     (_, B), product, basis = local.gradients(), surrogates.fisher_products(local), here.problem.basis
     if here.optimism is not None:
-        # What the line search takes off the promise of a step is linear in it too: (basisᵀHx)ᵀ optimism.
+        # The line search takes optimismᵀ(basisᵀHx) off what the batch promises.
         B = B - product(basis @ here.optimism[:, 1:])
-    reward = basis @ half
-    found = projection.onto_half_spaces(B.T @ B, c + B.T @ reward)
-    step = reward - B @ found.beta
+    x_half = basis @ half
+    found = projection.onto_half_spaces(B.T @ B, c + B.T @ x_half)
+    step = x_half - B @ found.beta
     Hx = product(step[:, None])[:, 0]
     return found, step, basis.T @ Hx, jnp.sqrt(step @ Hx)
