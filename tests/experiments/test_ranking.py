@@ -88,6 +88,16 @@ def test_files_are_written_and_name_the_best_first(ranked, tmp_path):
     assert "| 1.50 |" in text
 
 
+def test_environments_where_a_run_has_a_single_seed_are_not_ranked(ranked, tmp_path):
+    """A bootstrap of one seed has intervals of width zero, as if nothing were left to chance."""
+    one, two = {"CPO": [seed([0, 5], [0, 0])]}, {"CPO": [seed([0, 5], [0, 0]), seed([0, 4], [0, 0])]}
+    mixed = two | {"PDO, ν₀ = 7": one["CPO"]}
+    assert ranking.counted(results(one) + results(two) + results(mixed)) == results(two)
+    (table,) = ranking.write(ranked, results(one), {}, tmp_path)
+    assert "at least 2 seeds" in table.read_text()
+    assert ranking.write(ranked, results(one) + results(two), {}, tmp_path)[0].read_text().count("Over Point-Gather") == 1
+
+
 def test_the_hours_of_a_run_are_summed_over_environments(tmp_path):
     (tmp_path / "provenance.json").write_text(
         '{"a": {"hours": {"CPO": 1.0}}, "b": {"hours": {"CPO": 0.5, "PPO": 2.0}}}'

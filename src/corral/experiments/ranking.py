@@ -10,6 +10,7 @@ Of every seed the last tenth of the iterations counts. With d the limit, J the m
 
 Numbers over several environments are interquartile means over all their seeds. Intervals are the middle 95% of a stratified
 bootstrap, which draws the seeds of each environment anew. So are ranks: in every draw the runs are ranked by their scores.
+A single seed would be drawn again and again, and look certain: environments where a run has fewer than two do not count.
 (Rishabh Agarwal and others: Deep Reinforcement Learning at the Edge of the Statistical Precipice, 2021, arXiv:2108.13264.)
 """
 
@@ -29,11 +30,18 @@ from corral.running.files import write_atomically
 from corral.running.log import Metrics
 
 RESAMPLES = 2000
+FEWEST = 2
+"""Seeds of every run that an environment needs to count."""
 POINTS = 50
 """A learning curve is drawn at so many moments, equally spaced over training."""
 
 Strata = Sequence[Float[np.ndarray, "seeds *rest"]]
 """Of each environment an array with a row for each of its seeds."""
+
+
+def counted(results: Sequence[Results]) -> list[Results]:
+    """The environments in which every run has enough seeds for an interval."""
+    return [part for part in results if part.constraints and min(map(len, part.curves.values()), default=0) >= FEWEST]
 
 
 class Seed(NamedTuple):
@@ -50,13 +58,12 @@ class Seed(NamedTuple):
 
 
 def seeds(experiment: Experiment, results: Sequence[Results]) -> dict[str, list[list[Seed]]]:
-    """By the label of a run, of each environment in which all such runs were made, its seeds."""
-    everywhere = [part for part in results if part.constraints]
-    labels = [label for label in results[0].curves if all(label in part.curves for part in everywhere)]
+    """By the label of a run that was made in all these environments, of each of them its seeds."""
+    labels = [label for label in results[0].curves if all(label in part.curves for part in results)]
     reference = experiment.plot.reference
     require(reference in labels, f"the ranking needs the run {reference!r} in every environment")
     found: dict[str, list[list[Seed]]] = {label: [] for label in labels}
-    for part in everywhere:
+    for part in results:
         first = float(np.mean([m["return"][0] for own in part.curves.values() for m in own]))
         span = float(np.mean([stats.last_tenth(m["return"]) for m in part.curves[reference]])) - first
         require(span != 0, f"{reference} ends where it began in {part.env}: nothing can be measured by it")
@@ -138,9 +145,12 @@ def _interval(strata: Strata) -> Interval:
 
 def write(experiment: Experiment, results: Sequence[Results], hours: Mapping[str, float], folder: Path) -> list[Path]:
     """Write <experiment>-ranking.md and its curves as .png, .svg and .pdf; `hours` are those of each run."""
+    results, table = counted(results), folder / f"{experiment.name}-ranking.md"
+    if not results:
+        write_atomically(table, f"# {experiment.title}: ranking\n\n{_TOO_FEW}\n".encode())
+        return [table]
     found = seeds(experiment, results)
     ranked = lines(found)
-    table = folder / f"{experiment.name}-ranking.md"
     write_atomically(table, markdown(experiment, ranked, hours, [part.env for part in results]).encode())
     paths = [folder / f"{experiment.name}-ranking.{kind}" for kind in ("png", "svg", "pdf")]
     for path in paths:
@@ -170,6 +180,8 @@ def markdown(experiment: Experiment, found: Sequence[Line], hours: Mapping[str, 
 def _cell(value: Interval, shape: str) -> str:
     return f"{shape.format(value.mean)} [{shape.format(value.low)}, {shape.format(value.high)}]"
 
+
+_TOO_FEW = f"There is none yet: it needs an environment in which every run has at least {FEWEST} seeds."
 
 _LEGEND = """
 Over {envs}: interquartile means over all seeds of all environments, with the middle 95% of a stratified bootstrap. *Return*:
