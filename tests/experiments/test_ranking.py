@@ -95,7 +95,9 @@ def test_environments_where_a_run_has_a_single_seed_are_not_ranked(ranked, tmp_p
     assert ranking.counted(results(one) + results(two) + results(mixed)) == results(two)
     (table,) = ranking.write(ranked, results(one), {}, tmp_path)
     assert "at least 2 seeds" in table.read_text()
-    assert ranking.write(ranked, results(one) + results(two), {}, tmp_path)[0].read_text().count("Over Point-Gather") == 1
+    assert (
+        ranking.write(ranked, results(one) + results(two), {}, tmp_path)[0].read_text().count("Over Point-Gather") == 1
+    )
 
 
 def test_the_hours_of_a_run_are_summed_over_environments(tmp_path):
