@@ -90,11 +90,14 @@ def test_data_made_with_other_settings_are_not_known(small, elsewhere):
     assert data.finished(small, "point-gather", "tiny", elsewhere) == set()
 
 
-def test_known_runs_come_along_and_give_way_to_those_that_are_made_here(small, elsewhere, tmp_path, make_run):
+def test_known_runs_come_along_with_those_that_are_made_here_and_no_work_counts_twice(
+    small, elsewhere, tmp_path, make_run
+):
     here = tmp_path / "here"
     for job in plan.jobs(small, "tiny", here):
         if job.config.seed == 1:
-            make_run(job, 3)
+            session = {"date": "2026-11-20", "seconds": 3600, "runs_side_by_side": 1, "iterations": 3}
+            make_run(job, 3).directory.save_provenance({"sessions": [session]})
     data.export(small, "tiny", here, elsewhere)
     _, gather = data.read(small, data.folder_of(here, "small"))
     assert [own["return"][0] for own in gather.curves["CPO"]] == [0, 1]  # each run's returns begin at its seed
@@ -102,14 +105,11 @@ def test_known_runs_come_along_and_give_way_to_those_that_are_made_here(small, e
     assert gather.most_likely == {"CPO": [{"return": 7.0}]}
     content = json.loads((here / "data" / "small" / "provenance.json").read_text())
     assert content["point-gather"]["runs"] == 3
+    assert [work["hours"] for work in content["point-gather"]["work"]] == [2]  # an hour of each of two runs
 
-    whole = (here / "data" / "small" / "point-gather.csv").read_text()
-    for job in plan.jobs(small, "tiny", here):
-        if job.config.seed == 0:
-            make_run(job, 3)
-    data.export(small, "tiny", here, elsewhere)
-    text = (here / "data" / "small" / "point-gather.csv").read_text()
-    assert [line for line in text.splitlines() if not line.startswith('"PDO, ν₀ = 7",0')] == whole.splitlines()
+    before = {path.name: path.read_bytes() for path in (here / "data" / "small").iterdir()}
+    data.export(small, "tiny", tmp_path / "here", here / "data")  # OUT and the known data hold the same runs
+    assert {path.name: path.read_bytes() for path in (here / "data" / "small").iterdir()} == before
 
 
 def test_an_environment_that_only_the_known_data_have_comes_along(small, elsewhere, tmp_path):

@@ -50,8 +50,8 @@ def export(
 ) -> list[Path]:
     """Write the data of those runs of the experiment that are in OUT, finished or not; returns the files.
 
-    Runs that are `finished` in the data of the folder `known` come along, where OUT does not have them whole. `iterations`
-    takes the place of the scale's.
+    Runs that are `finished` in the data of the folder `known` come along, and are not taken from OUT: what the data say of
+    their work would count it twice. `iterations` takes the place of the scale's.
     """
     folder = out / "data" / experiment.name
     written = []
@@ -63,10 +63,8 @@ def export(
             (entry.label, run)
             for entry in experiment.entries(env)
             for run in plan.run_folder(out, experiment.config(entry, env, scale)).seeds()
-            if len(run.metrics()) and (run.finished or (entry.label, run.config().seed) not in kept.rows)
+            if (entry.label, run.config().seed) not in kept.rows and len(run.metrics())
         ]
-        for label, run in found:
-            kept.rows.pop((label, run.config().seed), None)
         if not found and not kept.rows:
             continue
         by_place = functools.partial(_place, labels)
