@@ -25,9 +25,10 @@ from corral.learning.networks import Policy
 from corral.presets import preset
 from corral.report.style import BLACK, BLUE, RED, STYLE, save
 from corral.rollout import make
+from corral.rollout.shapes import Plan
 from corral.running import checkpoint
 from corral.running.directory import RunDirectory
-from corral.running.trainer import Trainer
+from corral.running.trainer import State, Trainer
 
 ROOT = Path(__file__).parents[2]
 RESULTS, IMAGES = ROOT / "benchmarks/results", ROOT / "docs/img"
@@ -54,9 +55,7 @@ def measure(size: int, seed: int, fresh: int, updates: int) -> dict:
         state, plan = trainer.initial(), None
         for k in range(updates):
             before = trainer.state_of(state, 0).policy
-            plan = trainer.plan(state, plan)
-            state, (row,) = trainer.iterate(state, plan)
-            plan = trainer.plan_after(plan, [row])
+            state, plan, row = updated(trainer, state, plan)
             found["cost"].append(round(float(row["cost_speed"]), 2))
             if k >= first and k % every == 0:
                 key = jax.random.fold_in(jax.random.key(2**20 + seed), k)
@@ -68,6 +67,13 @@ def measure(size: int, seed: int, fresh: int, updates: int) -> dict:
             if k % 20 == 19:
                 print(f"{size} episodes, seed {seed}: update {k + 1} of {updates}", flush=True)
     return found
+
+
+def updated(trainer: Trainer, state: State, plan: Plan | None) -> tuple[State, Plan, dict]:
+    """One update of a single run: its state, the plan that the next one follows, and its metrics."""
+    plan = trainer.plan(state, plan)
+    state, (row,) = trainer.iterate(state, plan)
+    return state, trainer.plan_after(plan, [row]), row
 
 
 def compared(row: dict, realised: float, se: float) -> dict[str, float]:
@@ -82,13 +88,11 @@ def ask(run: RunDirectory, size: int, batches: int, fresh: int) -> dict:
     config = replace(run.config(), batch_size=size * HORIZON)
     with make.from_config(config) as sampler:
         trainer = Trainer([config], sampler)
-        last = max(run.checkpoints().items())[1]
+        *_, last = run.checkpoints().values()
         learned, _ = checkpoint.load(last, trainer.state_of(trainer.initial(), 0))
         state, plan = trainer.stacked([learned]), None
         for _ in range(SETTLE):
-            plan = trainer.plan(state, plan)
-            state, (row,) = trainer.iterate(state, plan)
-            plan = trainer.plan_after(plan, [row])
+            state, plan, _ = updated(trainer, state, plan)
         here = trainer.state_of(state, 0)
         key = jax.random.key(2**20 + config.seed)
         old, old_se = cost(sampler, here.policy, key, 4 * fresh)
@@ -139,7 +143,6 @@ def draw(name: str) -> None:
     import matplotlib
 
     rows = saved(name)
-
     sizes = sorted({row["episodes"] for row in rows})
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(2.6 * len(sizes) + 0.6, 3.0), layout="constrained")
